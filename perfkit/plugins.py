@@ -146,6 +146,11 @@ def resolve(target: str) -> Any:
     return getattr(import_module(module), name)
 
 
+def on_use(target: str) -> Callable[[Any], Any]:
+    """Return a function of one argument that is what `module:name` names, whose module is imported on first use."""
+    return lambda argument: resolve(target)(argument)
+
+
 def _origin(entry: EntryPoint) -> str:
     """Return the package and version that an entry point comes from."""
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown package"

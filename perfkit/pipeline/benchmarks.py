@@ -30,9 +30,10 @@ from perfkit.records.benchmark import (
 from perfkit.records.common import Finding, Observation, Severity
 from perfkit.records.comparison import GateResult
 from perfkit.report.wording import worded
-from perfkit.report.wording.benchmarks import describe_collectives, describe_input
+from perfkit.report.wording.comparisons import describe_collectives, describe_input
 from perfkit.report.wording.findings import word_all
-from perfkit.subjects.comparison.benchmark_gates import (
+from perfkit.subjects.comparison.gates import (
+    Gate,
     Kind,
     Quantity,
     change_of,
@@ -41,7 +42,6 @@ from perfkit.subjects.comparison.benchmark_gates import (
     find_other_versions,
     unknown_metric,
 )
-from perfkit.subjects.comparison.gates import Gate
 from perfkit.tables.labels import byte_rate
 
 Value = Callable[[Any], Any]

@@ -19,10 +19,9 @@ from perfkit.records.run import RunReport
 from perfkit.report.wording import worded
 from perfkit.report.wording.findings import word_all
 from perfkit.storage.kernel_rules_file import KernelRules
-from perfkit.subjects.comparison.changes import changes, differences, disagreement, few_runs, findings
+from perfkit.subjects.comparison.changes import changes, differences, disagreement, few_runs, findings, step_work
 from perfkit.subjects.comparison.gates import check_gates, parse_gate
 from perfkit.subjects.comparison.history import config_histories, excluded_runs
-from perfkit.subjects.comparison.step_work import step_work
 
 _JOBS_AS_RUNS: Final = "several_jobs"
 """The finding of a folder whose jobs count as repeats."""

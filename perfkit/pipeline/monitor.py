@@ -24,9 +24,8 @@ from perfkit.storage.step_log.reader import StepLogReader, find_step_logs
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from perfkit.subjects.monitor.align import RankSteps
-    from perfkit.subjects.monitor.findings import BadLosses
-    from perfkit.subjects.monitor.summarize import LogFacts
+    from perfkit.subjects.monitor.summarize import BadLosses, LogFacts
+    from perfkit.subjects.monitor.table import RankSteps
 
 Records = NDArray[np.void]
 
@@ -103,7 +102,7 @@ def with_monitor(run: RunReport) -> RunReport:
     summary, findings = _summary(logs)
     if summary is None:
         return with_findings(run, findings)
-    from perfkit.subjects.monitor.findings import monitor_findings
+    from perfkit.subjects.monitor.summarize import monitor_findings
 
     seen = with_findings(replace(run, monitor=summary), [*findings, *monitor_findings(summary)])
     return seen if run.ranks else _without_traces(seen, summary)
@@ -119,9 +118,8 @@ def _without_traces(run: RunReport, summary: MonitorSummary) -> RunReport:
 
 
 def _summary(logs: dict[int, Path]) -> tuple[MonitorSummary | None, list[Observation]]:
-    from perfkit.subjects.monitor.align import align
-    from perfkit.subjects.monitor.findings import not_a_number
-    from perfkit.subjects.monitor.summarize import summarize
+    from perfkit.subjects.monitor.summarize import not_a_number, summarize
+    from perfkit.subjects.monitor.table import align
 
     read: dict[int, _Log] = {}
     errors: list[str] = []
@@ -173,8 +171,8 @@ def _log(content: _Content) -> _Log | None:
     records, header, damaged, is_cut = content
     if header is None or not len(records):
         return None
-    from perfkit.subjects.monitor.align import rank_steps
-    from perfkit.subjects.monitor.findings import find_bad_losses
+    from perfkit.subjects.monitor.summarize import find_bad_losses
+    from perfkit.subjects.monitor.table import rank_steps
 
     begins, durations = records["begin_ns"], np.maximum(records["step_ns"], 0)
     given = records["loss"][(records["flags"] & LOSS_GIVEN) != 0]
@@ -242,8 +240,8 @@ def stall_findings(folder: Path) -> Iterator[Observation]:
         manifest = read_manifest(folder)
     except StoreError:  # which is a finding already
         return
-    from perfkit.subjects.monitor.align import align
     from perfkit.subjects.monitor.summarize import find_slow_steps
+    from perfkit.subjects.monitor.table import align
 
     table = align({one.rank: _steps(one, manifest) for one in manifest.ranks})
     found = None if table is None else find_slow_steps(table)
@@ -253,8 +251,8 @@ def stall_findings(folder: Path) -> Iterator[Observation]:
 
 def _steps(record: RankRecord, manifest: RunManifest) -> "RankSteps":
     """Return the steps of a rank as its log would have them."""
-    from perfkit.subjects.monitor.align import COLUMNS as STEP_COLUMNS
-    from perfkit.subjects.monitor.align import RankSteps
+    from perfkit.subjects.monitor.table import COLUMNS as STEP_COLUMNS
+    from perfkit.subjects.monitor.table import RankSteps
 
     count = len(record.step_wall_ns)
     kinds = [KIND_NUMBERS[kind] for kind in manifest.step_kinds[:count]]

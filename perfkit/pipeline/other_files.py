@@ -100,7 +100,7 @@ def _with_logs(run: RunReport, read: ReadLogs) -> RunReport:
     if read.nccl and read.nccl.ranks is not None and read.nccl.ranks != run.world_size:
         findings.append(Observation("nccl_ranks_differ", {"logged": read.nccl.ranks, "world_size": run.world_size}))
     if read.one_ccl is not None:
-        from perfkit.subjects.comm_logs.one_ccl import find_one_ccl_findings
+        from perfkit.subjects.comm_logs.summarize import find_one_ccl_findings
 
         findings += find_one_ccl_findings(read.one_ccl, len({rank.host for rank in run.ranks}))
     return with_findings(replace(run, nccl_logs=read.nccl, one_ccl_logs=read.one_ccl), findings)
@@ -125,9 +125,7 @@ def _files(path: Path) -> list[Path]:
 def _read(files: Sequence[Path]) -> ReadLogs | None:
     """Return what files contain, and findings; None without a line of NCCL's or oneCCL's."""
     from perfkit.subjects.comm_logs.findings import find_log_findings
-    from perfkit.subjects.comm_logs.links import Ranks, find_links
-    from perfkit.subjects.comm_logs.one_ccl import summarize_one_ccl
-    from perfkit.subjects.comm_logs.summarize import summarize_logs
+    from perfkit.subjects.comm_logs.summarize import Ranks, find_links, summarize_logs, summarize_one_ccl
     from perfkit.trace.comm_logs.facts import NcclLogReader
     from perfkit.trace.comm_logs.one_ccl import OneCclReader
 

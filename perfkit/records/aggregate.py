@@ -6,24 +6,21 @@ the recorded steps only, and the windows of their steps (`traced_step_ns`), whic
 compared by steps without the profiler if all of them have some (`common_kind`).
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter
 from statistics import fmean
 from typing import Any, Final, TypeVar
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict
 
 from perfkit.records.common import CATEGORIES, Category, MeasuredOn
 from perfkit.records.manifest import RankRecord, StepKind
-from perfkit.records.per_rank.idle import IdleCause, IdleTime, PossibleLoading
+from perfkit.records.per_rank.idle import IdleCause, IdleTime
 from perfkit.records.per_rank.sharding import OTHER_LAYERS, IssuedCollectives, ParameterGathers, ShardedParameters
 from perfkit.records.per_run.ledger import StepTime
 from perfkit.records.rank import (
     CollectiveStat,
     DeviceTimes,
-    ExposedNs,
     MemoryUse,
     OperatorStat,
     PhaseStat,
@@ -32,6 +29,7 @@ from perfkit.records.rank import (
 )
 from perfkit.records.run import RunReport, StepTimes
 from perfkit.records.samples import add_code
+from perfkit.records.sums import LONGEST, add_all, add_largest, add_rows, sums_of
 
 MOST_PHASES: Final = 100
 """Most names that are kept, because a program may put a number into each."""
@@ -50,51 +48,29 @@ REPORTED_SHARE: Final = 0.01
 
 def add_idle_causes(rows: Iterable[IdleCause]) -> list[IdleCause]:
     """Return one row per cause, detail and context, largest time first; of many, the smaller are added by cause."""
-    added = sorted(_add_causes(rows, keep_details=True), key=_by_time)
-    listed = [row for row in added if row.detail != OTHER_DETAILS]
-    # Rows that were added up before are of many already: they join those that are added up now.
-    before = [row for row in added if row.detail == OTHER_DETAILS]
-    rest = _add_causes([*listed[MOST_IDLE_CAUSES:], *before], keep_details=False)
-    return sorted((*listed[:MOST_IDLE_CAUSES], *rest), key=_by_time)
-
-
-def _by_time(row: IdleCause) -> tuple[int, str, str, str]:
-    return -row.total_ns, row.cause, row.detail, row.context or ""
-
-
-def _add_causes(rows: Iterable[IdleCause], *, keep_details: bool) -> list[IdleCause]:
-    named = (
-        row
-        if keep_details and row.detail != OTHER_DETAILS
-        else replace(row, detail=OTHER_DETAILS, context=None, code=None)
-        for row in rows
+    return add_largest(
+        rows,
+        attrgetter("cause", "detail", "context"),
+        ("count", "total_ns"),
+        lambda group: {"max_ns": max(row.max_ns for row in group), "code": add_code(row.code for row in group)},
+        most=MOST_IDLE_CAUSES,
+        order=lambda row: (-row.total_ns, row.cause, row.detail, row.context or ""),
+        rest={"detail": OTHER_DETAILS, "context": None, "code": None},
     )
-    return _add_by(named, ("cause", "detail", "context"), ("count", "total_ns"), _longest_and_code)
-
-
-def _longest_and_code(rows: Sequence[IdleCause]) -> dict[str, Any]:
-    return {"max_ns": max(row.max_ns for row in rows), "code": add_code(row.code for row in rows)}
 
 
 def add_idle_times(times: Iterable[IdleTime]) -> IdleTime:
     """Return the idle time of several traces or ranks."""
     listed = list(times)
+    possible = (time.possible_loading for time in listed if time.possible_loading)
     return IdleTime(
         causes=add_idle_causes(row for time in listed for row in time.causes),
-        kernels=sum(time.kernels for time in listed),
-        short_kernels=sum(time.short_kernels for time in listed),
         has_python_frames=all(time.has_python_frames for time in listed),
-        possible_loading=_most_possible(time.possible_loading for time in listed),
+        possible_loading=max(
+            add_rows(possible, attrgetter("name"), ("total_ns",)), key=attrgetter("total_ns"), default=None
+        ),
+        **sums_of(listed, ("kernels", "short_kernels")),
     )
-
-
-def _most_possible(found: Iterable[PossibleLoading | None]) -> PossibleLoading | None:
-    total_ns: dict[str, int] = defaultdict(int)
-    for one in found:
-        if one is not None:
-            total_ns[one.name] += one.total_ns
-    name = max(total_ns, key=lambda name: total_ns[name], default=None)
-    return None if name is None else PossibleLoading(name=name, total_ns=total_ns[name])
 
 
 def merge_idle(ranks: Iterable[RankReport]) -> IdleTime:
@@ -104,66 +80,23 @@ def merge_idle(ranks: Iterable[RankReport]) -> IdleTime:
 
 def add_devices(rows: Iterable[DeviceTimes]) -> list[DeviceTimes]:
     """Return the devices of several traces of a rank, one row each."""
-    of_device: dict[str, list[DeviceTimes]] = {}
-    for row in rows:
-        of_device.setdefault(row.device, []).append(row)
-    return [
-        DeviceTimes(
-            device=device,
-            exposed_ns=ExposedNs(**{c: sum(getattr(row.exposed_ns, c) for row in own) for c in CATEGORIES}),
-            beside_ns=sum(row.beside_ns for row in own),
-        )
-        for device, own in of_device.items()
-    ]
+    return add_rows(
+        rows,
+        attrgetter("device"),
+        ("beside_ns",),
+        lambda group: {"exposed_ns": add_all([row.exposed_ns for row in group])},
+    )
 
 
 def add_operators(rows: Iterable[OperatorStat]) -> list[OperatorStat]:
     """Return one row per name and category, largest time first."""
-    added = _add_by(rows, ("name", "category"), ("count", "total_ns"), _longest_and_size)
+    added = add_rows(rows, attrgetter("name", "category"), ("count", "total_ns"), _longest_and_size)
     return sorted(added, key=lambda row: (-row.total_ns, row.name))
 
 
 def _longest_and_size(rows: Sequence[OperatorStat]) -> dict[str, Any]:
     sizes = [row.size for row in rows if row.size is not None]
-    return _LONGEST(rows) | {"size": sum(sizes) if len(sizes) == len(rows) else None}
-
-
-RowT = TypeVar("RowT", bound=Struct)
-
-
-def _add_by(
-    rows: Iterable[RowT],
-    key: Sequence[str],
-    sums: Sequence[str],
-    others: Callable[[Sequence[RowT]], dict[str, Any]] = lambda _: {},
-) -> list[RowT]:
-    """Return one row for all that are equal in the fields `key`, with the sums of fields and what others become."""
-    groups: dict[object, list[RowT]] = defaultdict(list)
-    of_key = attrgetter(*key)
-    for row in rows:
-        groups[of_key(row)].append(row)
-    # Single rows are reused, so that with thousands of ranks few are copied.
-    return [
-        group[0] if len(group) == 1 else replace(group[0], **_sums(group, sums), **others(group))
-        for group in groups.values()
-    ]
-
-
-def _sums(rows: Sequence[Struct], names: Sequence[str]) -> dict[str, int]:
-    return {name: sum(getattr(row, name) for row in rows) for name in names}
-
-
-def _longest_of(*names: str) -> Callable[[Sequence[Struct]], dict[str, Any]]:
-    """Return what takes fields from the row with the longest of all that rows sum up."""
-
-    def longest(group: Sequence[Struct]) -> dict[str, Any]:
-        row = max(group, key=attrgetter("max_ns"))
-        return {name: getattr(row, name) for name in names}
-
-    return longest
-
-
-_LONGEST: Final = _longest_of("max_ns", "max_step", "max_at_ns")
+    return LONGEST(rows) | {"size": sum(sizes) if len(sizes) == len(rows) else None}
 
 
 def longest_mean_step_ns(run: RunReport) -> float:
@@ -180,30 +113,22 @@ def exposed_sums(steps: Iterable[StepBreakdown]) -> dict[Category, int]:
     return {category: sum(map(attrgetter(category), exposed)) for category in CATEGORIES}
 
 
-def _add_exposed(parts: Sequence[ExposedNs | None]) -> ExposedNs | None:
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
-        return None
-    return ExposedNs(**{category: sum(getattr(part, category) for part in known) for category in CATEGORIES})
-
-
 def add_phases(rows: Iterable[PhaseStat]) -> list[PhaseStat]:
     """Return one row per name, largest time first."""
 
     def others(group: Sequence[PhaseStat]) -> dict[str, Any]:
-        return {
-            "max_ns": max(row.max_ns for row in group),
-            "exposed_ns": _add_exposed([row.exposed_ns for row in group]),
-        }
+        known = [row.exposed_ns for row in group if row.exposed_ns is not None]
+        exposed_ns = add_all(known) if len(known) == len(group) else None
+        return {"max_ns": max(row.max_ns for row in group), "exposed_ns": exposed_ns}
 
-    added = _add_by(rows, ("name",), ("count", "total_ns"), others)
+    added = add_rows(rows, attrgetter("name"), ("count", "total_ns"), others)
     return sorted(added, key=lambda row: (-row.total_ns, row.name))[:MOST_PHASES]
 
 
 def add_collectives(rows: Iterable[CollectiveStat]) -> list[CollectiveStat]:
     """Return one row per operator, group, size and type; largest exposed time first, then largest total."""
-    key = ("operator", "group", "group_size", "bytes", "dtype", "ddp_bucket", "dimension")
-    added = _add_by(rows, key, ("count", "total_ns", "exposed_ns"), _LONGEST)
+    key = attrgetter("operator", "group", "group_size", "bytes", "dtype", "ddp_bucket", "dimension")
+    added = add_rows(rows, key, ("count", "total_ns", "exposed_ns"), LONGEST)
     return sorted(added, key=lambda row: (-row.exposed_ns, -row.total_ns, row.operator, row.bytes or 0))
 
 
@@ -212,35 +137,22 @@ def add_issued(rows: Iterable[IssuedCollectives]) -> list[IssuedCollectives]:
 
     Rows of layers beyond the first `MOST_LAYER_ROWS` are added up as `OTHER_LAYERS`.
     """
-    return _add_with_layers(rows, ("dimension", "operator", "phase", "layer"), _ISSUED_SUMS)
+    sums = ("count", "bytes", "unsized", "total_ns", "exposed_ns")
+    return _add_with_layers(rows, ("dimension", "operator", "phase", "layer"), sums)
 
 
 def add_gathers(rows: Iterable[ParameterGathers]) -> list[ParameterGathers]:
     """Return one row per phase and layer, as `add_issued`."""
-    return _add_with_layers(rows, ("phase", "layer"), _GATHER_SUMS)
+    key = ("phase", "layer")
+    return _add_with_layers(rows, key, [name for name in ParameterGathers.__struct_fields__ if name not in key])
 
 
 _Row = TypeVar("_Row", IssuedCollectives, ParameterGathers)
 
 
 def _add_with_layers(rows: Iterable[_Row], key: Sequence[str], sums: Sequence[str]) -> list[_Row]:
-    added = sorted(_add_by(rows, key, sums), key=_by_exposed)
-    of_layers = [row for row in added if row.layer not in (None, OTHER_LAYERS)]
-    rest = {id(row) for row in of_layers[MOST_LAYER_ROWS:]}
-    folded = (replace(row, layer=OTHER_LAYERS) if id(row) in rest else row for row in added)
-    return sorted(_add_by(folded, key, sums), key=_by_exposed)
-
-
-def add_sharding(parts: Iterable[ShardedParameters | None]) -> ShardedParameters | None:
-    """Return the sum over the cycles of a rank, or over ranks; None without any."""
-    known = [part for part in parts if part is not None]
-    if len(known) < 2:
-        return known[0] if known else None
-    regathered = [part.regathered_bytes for part in known]
-    return ShardedParameters(
-        gathers=add_gathers(row for part in known for row in part.gathers),
-        regathered_bytes=None if None in regathered else max(size or 0 for size in regathered),
-        **_sums(known, _REDUCTION_SUMS),
+    return add_largest(
+        rows, attrgetter(*key), sums, most=MOST_LAYER_ROWS, order=_by_exposed, rest={"layer": OTHER_LAYERS}
     )
 
 
@@ -249,24 +161,27 @@ def _by_exposed(row: IssuedCollectives | ParameterGathers) -> tuple[object, ...]
     return -row.exposed_ns, -row.total_ns, row.phase or "", row.layer or "", operator
 
 
-_ISSUED_SUMS: Final = ("count", "bytes", "unsized", "total_ns", "exposed_ns")
-_REDUCTION_SUMS: Final = ("reductions", "reductions_ns", "reductions_exposed_ns", "tail_ns")
-_GATHER_SUMS: Final = tuple(name for name in ParameterGathers.__struct_fields__ if name not in {"phase", "layer"})
+def add_sharding(parts: Iterable[ShardedParameters | None]) -> ShardedParameters | None:
+    """Return the sum over the cycles of a rank, or over ranks; None without any."""
+    known = [part for part in parts if part is not None]
+    if not known:
+        return None
+    regathered = [part.regathered_bytes for part in known]
+    return ShardedParameters(
+        gathers=add_gathers(row for part in known for row in part.gathers),
+        regathered_bytes=None if None in regathered else max(size or 0 for size in regathered),
+        **sums_of(known, ("reductions", "reductions_ns", "reductions_exposed_ns", "tail_ns")),
+    )
 
 
 def join_memory(uses: Iterable[MemoryUse]) -> list[MemoryUse]:
     """Return one record per device with all steps; peak and curve are the highest's, or the first's of equals."""
-    groups: dict[str, list[MemoryUse]] = defaultdict(list)
-    for use in uses:
-        groups[use.device].append(use)
-    return [
-        group[0]
-        if len(group) == 1
-        else replace(
-            max(group, key=lambda use: use.peak.allocated_bytes), steps=[step for use in group for step in use.steps]
-        )
-        for group in groups.values()
-    ]
+
+    def others(group: Sequence[MemoryUse]) -> dict[str, Any]:
+        highest = max(group, key=lambda use: use.peak.allocated_bytes)
+        return asdict(highest) | {"steps": [step for use in group for step in use.steps]}
+
+    return add_rows(uses, attrgetter("device"), (), others)
 
 
 # ---- step time -----------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Display of records in notebooks and by `print`. The package gives it the rendering; this room does not import it."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -42,38 +42,32 @@ class RunPlots(NotebookDisplay):
 
     def plot_steps(self) -> "Figure":
         """Return one bar per step, mean over ranks, stacked by category."""
-        return self._plot("steps")
+        return self._figure("steps")
 
     def plot_ranks(self) -> "Figure":
         """Return one bar per rank, mean over steps, stacked by category."""
-        return self._plot("ranks")
+        return self._figure("ranks")
 
     def plot_heat_map(self) -> "Figure":
         """Return the time of every step of every rank, in total or of one category."""
-        return self._plot("heat_map")
+        return self._figure("heat_map")
 
     def plot_waiting(self) -> "Figure":
         """Return one bar per rank: wait and transfer time in its collectives, mean per step."""
-        return self._plot("waiting")
+        return self._figure("waiting")
 
     def plot_bandwidth(self) -> "Figure":
         """Return the bandwidth of matched collectives against their size, with its fit."""
-        return self._plot("bandwidth")
+        return self._figure("bandwidth")
 
     def plot_memory(self) -> "Figure":
         """Return allocated memory over the step with the highest peak, one line per rank and device."""
-        return self._plot("memory")
+        return self._figure("memory")
 
     def plot_memory_by_category(self) -> "Figure":
         """Return what memory is used for over the step with the highest peak, of the device that has it."""
-        return self._plot("memory_by_category")
+        return self._figure("memory_by_category")
 
     def plot_roofline(self) -> "Figure":
         """Return what operators achieved against operations per byte, below the peaks of the device."""
-        return self._plot("roofline")
-
-    def _plot(
-        self,
-        name: Literal["steps", "ranks", "heat_map", "waiting", "bandwidth", "memory", "memory_by_category", "roofline"],
-    ) -> "Figure":
-        return self._figure(name)
+        return self._figure("roofline")

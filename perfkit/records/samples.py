@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from perfkit.records.common import Category
+from perfkit.records.sums import add_rows
 
 Whole = Annotated[int, Meta(ge=-(2**61), le=2**61)]
 Index = Annotated[int, Meta(ge=-1, lt=2**31)]
@@ -98,12 +99,13 @@ class CodeTime(Struct, frozen=True, kw_only=True):
 
 def add_code_times(rows: Iterable[CodeTime]) -> list[CodeTime]:
     """Return one row per category and function, largest first."""
-    groups: defaultdict[tuple[Category, str, str], list[CodeLocation]] = defaultdict(list)
-    for row in rows:
-        groups[row.category, row.code.file, row.code.function].append(row.code)
-    added = ((row[0], add_code(group)) for row, group in groups.items())
-    found = [CodeTime(category=category, code=code) for category, code in added if code is not None]
-    return sorted(found, key=lambda row: -row.code.ns)[:MOST_CODE_TIMES]
+    added = add_rows(
+        rows,
+        lambda row: (row.category, row.code.file, row.code.function),
+        (),
+        lambda group: {"code": add_code(row.code for row in group)},
+    )
+    return sorted(added, key=lambda row: -row.code.ns)[:MOST_CODE_TIMES]
 
 
 def add_code(locations: Iterable[CodeLocation | None]) -> CodeLocation | None:

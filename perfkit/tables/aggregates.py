@@ -1,20 +1,15 @@
 """Sums and medians over the ranks and steps of a run, and columns of files, that several tables have."""
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from statistics import median
 from typing import Final
 
-from perfkit.records.aggregate import (
-    add_collectives,
-    add_operators,
-    add_phases,
-    step_time_ns,
-    traced_step_ns,
-)
+from perfkit.records.aggregate import add_collectives, step_time_ns, traced_step_ns
 from perfkit.records.common import CATEGORIES
-from perfkit.records.rank import CollectiveStat, OperatorStat, PhaseStat, StepBreakdown
+from perfkit.records.rank import CollectiveStat, StepBreakdown
 from perfkit.records.run import RunReport
-from perfkit.tables.specification import Field, data
+from perfkit.tables.specification import data
 
 ACTIVE = CATEGORIES[:-1]
 """The categories that have a total: `overhead` is the time when none is active."""
@@ -52,27 +47,9 @@ def step_time(run: RunReport) -> float | None:
     return run.step_time.profiled_ns if run.step_time else step_time_ns(traced_step_ns(run.ranks).values())
 
 
-def merged_operators(run: RunReport) -> list[OperatorStat]:
-    """Return kernels and operators summed over ranks, largest time first."""
-    return add_operators(row for rank in run.ranks for row in rank.operators)
-
-
-def merged_phases(run: RunReport) -> list[PhaseStat]:
-    """Return the annotated phases over all ranks, largest first."""
-    return add_phases(row for rank in run.ranks for row in rank.phases)
-
-
 def merged_collectives(run: RunReport) -> list[CollectiveStat]:
     """Return collectives of one kind, group, size and type over all ranks, largest exposed time first."""
     return add_collectives(row for rank in run.ranks for row in rank.collectives)
-
-
-def _exposed(category: str) -> Field:
-    return data(f"exposed_{category}_ns", int, lambda row: getattr(row.of.exposed_ns, category))
-
-
-def _total(category: str) -> Field:
-    return data(f"total_{category}_ns", int, lambda row: getattr(row.of.total_ns, category))
 
 
 LOADS: Final = (
@@ -82,8 +59,8 @@ LOADS: Final = (
 )
 TIMES: Final = (
     data("wall_ns", int, lambda row: row.of.wall_ns),
-    *map(_exposed, CATEGORIES),
-    *map(_total, ACTIVE),
+    *(data(f"exposed_{one}_ns", int, attrgetter(f"of.exposed_ns.{one}")) for one in CATEGORIES),
+    *(data(f"total_{one}_ns", int, attrgetter(f"of.total_ns.{one}")) for one in ACTIVE),
     *(data(f"loads_{field.key}", int, field.value) for field in LOADS if field.value),
 )
 """Of a step: what is summed over the steps of a rank."""

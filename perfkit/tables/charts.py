@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from perfkit.base.formatting import escape_unprintable
 from perfkit.records.aggregate import mean_own_step_ns
 from perfkit.records.rank import RankReport
 from perfkit.records.run import RunReport
-from perfkit.tables.labels import COLOURS, HUES, MAX_RANKS
+from perfkit.tables.labels import COLOURS, HUES, MAX_RANKS, PATTERNS
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -20,7 +21,6 @@ Spec = dict[str, Any]
 Values = Sequence[float | None]
 Interval = tuple[float, float]
 
-PATTERNS: Final = {"communication": "/", "data_loading": ".", "memcpy": "x", "wait": "/"}
 SHAPES: Final = ("", "/", ".", "x", "\\", "-")
 _AREAS: Final = (*HUES[:-1], "#9a6a3a", "#7fcbb0", "#bfaee3", "#cfc96a", "#e08fbf")
 _DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
@@ -313,6 +313,11 @@ def bars(name: str, x: Sequence[Any], y: Sequence[Any], colour: str, pattern: st
     shading = {"shape": pattern, "size": 6, "fillmode": "overlay", "fgcolor": "rgba(255,255,255,.55)"}
     marker = {"color": colour, "pattern": shading}
     return {"type": "bar", "name": name, "x": x, "y": y, "marker": marker, "hovertemplate": hover}
+
+
+def as_html(text: str) -> str:
+    """Return text for plotly, whose labels and texts are HTML."""
+    return escape_unprintable(text).replace("&", "&amp;").replace("<", "&lt;")
 
 
 def axis(title: str, **more: Any) -> Spec:

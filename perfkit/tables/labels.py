@@ -54,6 +54,8 @@ and what else a ledger has."""
 HUES: Final = (GREEN, "#7c5cc4", "#8a8500", "#c2187a", "#1f8fa0", "#647180")
 """Of series such as ranks, the last of what they are compared with: none has a meaning in `COLOURS`, and each has a
 contrast of 3 with the page, light or dark (WCAG 2.2, 1.4.11)."""
+PATTERNS: Final = {"communication": "/", "data_loading": ".", "memcpy": "x", "wait": "/"}
+"""Hatching of categories on pages."""
 FILLS: Final = {
     "compute": BAR,
     "communication": "▓",

@@ -18,8 +18,7 @@ from perfkit.engine.step_graph.real_time import in_real_time, mean_step_ns
 from perfkit.engine.step_graph.replay import critical_path, replay, slack
 from perfkit.errors import TraceError
 from perfkit.pipeline.summarize import summarize_trace
-from perfkit.subjects.critical_path.drawing import MOST_SPANS
-from perfkit.subjects.critical_path.summarize import summarize_path
+from perfkit.subjects.critical_path.summarize import MOST_SPANS, summarize_path
 from perfkit.trace.reader import read_trace
 from tests.property.test_work import attributable
 from tests.support.traces import generated_traces as traces

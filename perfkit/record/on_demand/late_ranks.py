@@ -19,9 +19,8 @@ from perfkit.record.on_demand.triggers import CALM_STEPS, Firing
 from perfkit.record.own_threads import start_own_thread
 from perfkit.records.monitor import KIND_NUMBERS
 from perfkit.storage.step_log.follow import RunFollower
-from perfkit.subjects.monitor.align import align, rank_steps
 from perfkit.subjects.monitor.late import FALSE_ALARMS
-from perfkit.subjects.monitor.table import ONLY, StepTable, over_ranks, own_times
+from perfkit.subjects.monitor.table import ONLY, StepTable, align, over_ranks, own_times, rank_steps
 
 STRETCH: Final = 32
 """Plain steps of each of the two stretches in which a rank must be late: as many as `perfkit watch` shows."""

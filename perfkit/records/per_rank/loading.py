@@ -1,11 +1,13 @@
 """How batches were fetched, and what the waits for them were spent on (metrics.md section 24)."""
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Annotated, Final, Literal, get_args
 
 from msgspec import Meta, Struct
 
 from perfkit.records.samples import CodeLocation, add_code
+from perfkit.records.sums import add_all, add_rows
 
 _Whole = Annotated[int, Meta(ge=-(2**61), le=2**61)]
 _Length = Annotated[int, Meta(ge=0, le=2**61)]
@@ -137,23 +139,16 @@ def add_loading(parts: Iterable[RankLoading | None]) -> RankLoading | None:
     known = [part for part in parts if part is not None]
     if len(known) < 2:
         return known[0] if known else None
-    workers: dict[int, list[WorkerFetches]] = {}
-    for row in (row for part in known for row in part.workers):
-        workers.setdefault(row.worker, []).append(row)
+    workers = add_rows(
+        (row for part in known for row in part.workers),
+        attrgetter("worker"),
+        ("batches", "get_ns", "cpu_ns", "collate_ns"),
+        lambda rows: {"median_ns": max(row.median_ns for row in rows)},
+    )
     samples = {(one.index, one.worker): one for part in known for one in part.slow_samples}
     return RankLoading(
-        waits_ns=WaitNs(**{cause: sum(getattr(part.waits_ns, cause) for part in known) for cause in WAIT_CAUSES}),
-        workers=[
-            WorkerFetches(
-                worker=worker,
-                batches=sum(row.batches for row in rows),
-                median_ns=max(row.median_ns for row in rows),
-                get_ns=sum(row.get_ns for row in rows),
-                cpu_ns=sum(row.cpu_ns for row in rows),
-                collate_ns=sum(row.collate_ns for row in rows),
-            )
-            for worker, rows in sorted(workers.items())
-        ],
+        waits_ns=add_all([part.waits_ns for part in known]),
+        workers=sorted(workers, key=attrgetter("worker")),
         slow_workers=sorted({worker for part in known for worker in part.slow_workers}),
         parts=add_parts(row for part in known for row in part.parts),
         slow_samples=sorted(samples.values(), key=lambda one: -one.ns)[:10],
@@ -162,16 +157,10 @@ def add_loading(parts: Iterable[RankLoading | None]) -> RankLoading | None:
 
 def add_parts(parts: Iterable[LoadingPart]) -> list[LoadingPart]:
     """Return one part per activity and function, largest first."""
-    groups: dict[tuple[object, ...], list[LoadingPart]] = {}
-    for part in parts:
-        where = (part.code.file, part.code.function) if part.code else ()
-        groups.setdefault((part.activity, *where), []).append(part)
-    added = (
-        LoadingPart(
-            activity=group[0].activity,
-            code=add_code(part.code for part in group),
-            ns=sum(part.ns for part in group),
-        )
-        for group in groups.values()
+    added = add_rows(
+        parts,
+        lambda part: (part.activity, *((part.code.file, part.code.function) if part.code else ())),
+        ("ns",),
+        lambda group: {"code": add_code(part.code for part in group)},
     )
     return sorted(added, key=lambda part: -part.ns)[:MOST_PARTS]

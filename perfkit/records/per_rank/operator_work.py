@@ -1,10 +1,12 @@
 """The work of operators of known shapes, and its sums over calls, traces and ranks: a limited number of rows."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Final, Literal
 
 from msgspec import Struct
+
+from perfkit.records.sums import add_largest, add_rows, sums_of
 
 WorkKind = Literal[
     "gemm",
@@ -111,80 +113,37 @@ MOST_WORK: Final = 2**63 - 1
 
 def add_operator_work(rows: Iterable[OperatorWork]) -> list[OperatorWork]:
     """Return one row per operator, shapes and type, largest time first; of many, the smaller are added by kind."""
-    added = sorted(_add(rows, keep_operators=True), key=_by_time)
-    listed = [row for row in added if row.operator != OTHER_OPERATORS]
-    others = [row for row in added if row.operator == OTHER_OPERATORS]
-    rest = _add((*listed[MOST_OPERATORS:], *others), keep_operators=False)
-    return sorted((*listed[:MOST_OPERATORS], *rest), key=_by_time)
-
-
-def _by_time(row: OperatorWork) -> tuple[int, str, str, str]:
-    return -row.total_ns, row.operator, row.shapes, row.dtype or ""
-
-
-def _add(rows: Iterable[OperatorWork], *, keep_operators: bool) -> list[OperatorWork]:
-    groups: dict[tuple[object, ...], list[OperatorWork]] = defaultdict(list)
-    for row in rows:
-        which = (row.operator, row.shapes) if keep_operators else (OTHER_OPERATORS, "")
-        groups[row.kind, *which, row.dtype, row.tensor_cores].append(row)
-    return [_sum(group, keep_operators=keep_operators) for group in groups.values()]
-
-
-def _sum(group: Sequence[OperatorWork], *, keep_operators: bool) -> OperatorWork:
-    first = group[0]
-    return OperatorWork(
-        kind=first.kind,
-        operator=first.operator if keep_operators else OTHER_OPERATORS,
-        shapes=first.shapes if keep_operators else "",
-        dtype=first.dtype,
-        tensor_cores=first.tensor_cores,
-        count=sum(row.count for row in group),
-        total_ns=sum(row.total_ns for row in group),
-        flops=min(sum(row.flops for row in group), MOST_WORK),
-        bytes=min(sum(row.bytes for row in group), MOST_WORK),
+    return add_largest(
+        rows,
+        attrgetter("kind", "operator", "shapes", "dtype", "tensor_cores"),
+        ("count", "total_ns"),
+        lambda group: {name: min(work, MOST_WORK) for name, work in sums_of(group, ("flops", "bytes")).items()},
+        most=MOST_OPERATORS,
+        order=lambda row: (-row.total_ns, row.operator, row.shapes, row.dtype or ""),
+        rest={"operator": OTHER_OPERATORS, "shapes": ""},
     )
 
 
 def add_unmodelled(rows: Iterable[UnmodelledOperator]) -> list[UnmodelledOperator]:
     """Return one row per operator and reason, largest time first; of many, the smaller are added by reason."""
-    added = sorted(_add_by_name(rows, keep_names=True), key=lambda row: (-row.total_ns, row.operator))
-    listed = [row for row in added if row.operator != OTHER_OPERATORS]
-    others = [row for row in added if row.operator == OTHER_OPERATORS]
-    rest = _add_by_name((*listed[MOST_UNMODELLED:], *others), keep_names=False)
-    return sorted((*listed[:MOST_UNMODELLED], *rest), key=lambda row: (-row.total_ns, row.operator))
-
-
-def _add_by_name(rows: Iterable[UnmodelledOperator], *, keep_names: bool) -> list[UnmodelledOperator]:
-    groups: dict[tuple[str, str], list[UnmodelledOperator]] = defaultdict(list)
-    for row in rows:
-        groups[row.operator if keep_names else OTHER_OPERATORS, row.reason].append(row)
-    return [
-        UnmodelledOperator(
-            operator=name,
-            reason=group[0].reason,
-            count=sum(row.count for row in group),
-            total_ns=sum(row.total_ns for row in group),
-        )
-        for (name, _), group in groups.items()
-    ]
+    return add_largest(
+        rows,
+        attrgetter("operator", "reason"),
+        ("count", "total_ns"),
+        most=MOST_UNMODELLED,
+        order=lambda row: (-row.total_ns, row.operator),
+        rest={"operator": OTHER_OPERATORS},
+    )
 
 
 def add_modules(rows: Iterable[ModuleWork]) -> list[ModuleWork]:
     """Return one row per path of modules, largest time first; of many, the largest."""
-    groups: dict[tuple[str, ...], list[ModuleWork]] = defaultdict(list)
-    for row in rows:
-        groups[tuple(row.path)].append(row)
-    added = [
-        ModuleWork(
-            path=list(path),
-            total_ns=sum(row.total_ns for row in group),
-            flops={
-                name: min(sum(row.flops.get(name, 0) for row in group), MOST_WORK)
-                for name in dict.fromkeys(name for row in group for name in row.flops)
-            },
-        )
-        for path, group in groups.items()
-    ]
+
+    def flops(group: Sequence[ModuleWork]) -> dict[str, dict[str, int]]:
+        names = dict.fromkeys(name for row in group for name in row.flops)
+        return {"flops": {name: min(sum(row.flops.get(name, 0) for row in group), MOST_WORK) for name in names}}
+
+    added = add_rows(rows, lambda row: tuple(row.path), ("total_ns",), flops)
     return sorted(added, key=lambda row: (-row.total_ns, row.path))[:MOST_MODULES]
 
 

@@ -2,7 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -20,6 +21,7 @@ from perfkit.records.per_rank.work import (
     WorkView,
 )
 from perfkit.records.rank import RankReport
+from perfkit.records.sums import add_rows, sums_of
 
 MOST_NODES: Final = 60
 """Most nodes of a tree that are kept, besides one for the others of each node."""
@@ -61,43 +63,25 @@ def build_tree(view: WorkView, inclusive: Mapping[Path, Weights]) -> WorkTree:
     ranked = sorted(
         inclusive, key=lambda path: (-inclusive[path].total_ns, -inclusive[path].exposed_ns, len(path), path)
     )
-    named = [path for path in ranked if path[-1] != OTHERS]
-    kept = _with_parents(named[:MOST_NODES])
-    children: dict[Path, list[Path]] = defaultdict(list)
+    named = [path for path in ranked if path[-1] != OTHERS][:MOST_NODES]
+    kept = {path[:length] for path in named for length in range(1, len(path) + 1)}
+    children: dict[Path, list[tuple[Path, Weights]]] = defaultdict(list)
+    left: dict[Path, list[Weights]] = defaultdict(list)
     for path in ranked:
-        children[path[:-1]].append(path)
+        if path in kept:
+            children[path[:-1]].append((path, inclusive[path]))
+        else:
+            left[path[:-1]].append(inclusive[path])
+    for parent, weights in left.items():
+        rest = _sum(weights)
+        children[parent].append(((*parent, OTHERS), rest._replace(self_ns=rest.total_ns)))
     nodes: list[WorkNode] = []
-    stack: list[Path] = list(reversed(_listed(children[()], kept)))
-    left: dict[Path, list[Path]] = {}
-    _note_left(left, (), children, kept)
+    stack = children[()][::-1]
     while stack:
-        path = stack.pop()
-        if path in left:
-            rest = _sum(inclusive[one] for one in left[path])
-            nodes.append(_node(path, rest._replace(self_ns=rest.total_ns)))
-            continue
-        nodes.append(_node(path, inclusive[path]))
-        _note_left(left, path, children, kept)
-        listed = _listed(children[path], kept)
-        stack.extend([*([(*path, OTHERS)] if (*path, OTHERS) in left else []), *reversed(listed)])
-    if ((OTHERS,)) in left:
-        rest = _sum(inclusive[one] for one in left[(OTHERS,)])
-        nodes.append(_node((OTHERS,), rest._replace(self_ns=rest.total_ns)))
+        path, own = stack.pop()
+        nodes.append(_node(path, own))
+        stack += children[path][::-1]
     return WorkTree(by=view, nodes=nodes)
-
-
-def _with_parents(paths: Iterable[Path]) -> set[Path]:
-    return {path[:length] for path in paths for length in range(1, len(path) + 1)}
-
-
-def _listed(paths: Sequence[Path], kept: set[Path]) -> list[Path]:
-    return [path for path in paths if path in kept]
-
-
-def _note_left(left: dict[Path, list[Path]], path: Path, children: Mapping[Path, list[Path]], kept: set[Path]) -> None:
-    rest = [child for child in children.get(path, []) if child not in kept]
-    if rest:
-        left[(*path, OTHERS)] = rest
 
 
 def _sum(weights: Iterable[Weights]) -> Weights:
@@ -172,10 +156,7 @@ def add_work(works: Iterable[Work | None]) -> Work | None:
     trees = {view: [tree for work in known for tree in work.trees if tree.by == view] for view in WORK_VIEWS}
     return Work(
         on=known[0].on,
-        count=sum(work.count for work in known),
-        total_ns=sum(work.total_ns for work in known),
-        exposed_ns=sum(work.exposed_ns for work in known),
-        communication_bytes=sum(work.communication_bytes for work in known),
+        **sums_of(known, ("count", "total_ns", "exposed_ns", "communication_bytes")),
         phases=_add_phases(part for work in known for part in work.phases),
         # A view that some ranks lack would show the time of the others as all of it.
         trees=[add_trees(same) for same in trees.values() if len(same) == len(known)],
@@ -187,63 +168,29 @@ def add_work(works: Iterable[Work | None]) -> Work | None:
 
 
 def _add_phases(parts: Iterable[WorkPart]) -> list[WorkPart]:
-    groups: dict[str, list[WorkPart]] = defaultdict(list)
-    for part in parts:
-        groups[part.phase].append(part)
-    return [
-        WorkPart(
-            phase=phase,
-            count=sum(part.count for part in groups[phase]),
-            total_ns=sum(part.total_ns for part in groups[phase]),
-            exposed_ns=sum(part.exposed_ns for part in groups[phase]),
-            communication_bytes=sum(part.communication_bytes for part in groups[phase]),
-        )
-        for phase in WORK_PHASES
-        if phase in groups
-    ]
+    added = add_rows(parts, attrgetter("phase"), ("count", "total_ns", "exposed_ns", "communication_bytes"))
+    return sorted(added, key=lambda part: WORK_PHASES.index(part.phase))
 
 
 def add_classes(rows: Iterable[ClassWork]) -> list[ClassWork]:
     """Return one row per class, largest time first."""
-    groups: dict[str, list[ClassWork]] = defaultdict(list)
-    for row in rows:
-        groups[row.kernel_class].append(row)
-    added = [
-        ClassWork(
-            kernel_class=name,
-            count=sum(row.count for row in groups[name]),
-            total_ns=sum(row.total_ns for row in groups[name]),
-            exposed_ns=sum(row.exposed_ns for row in groups[name]),
-        )
-        for name in KERNEL_CLASSES
-        if name in groups
-    ]
-    return sorted(added, key=lambda row: -row.total_ns)
+    added = add_rows(rows, attrgetter("kernel_class"), ("count", "total_ns", "exposed_ns"))
+    return sorted(added, key=lambda row: (-row.total_ns, KERNEL_CLASSES.index(row.kernel_class)))
 
 
 def add_kernels(rows: Iterable[KernelWork]) -> list[KernelWork]:
     """Return one row per name, operator and inputs, largest time first."""
-    groups: dict[tuple[str | None, ...], list[KernelWork]] = defaultdict(list)
-    for row in rows:
-        groups[row.name, row.operator, row.inputs].append(row)
-    added = [_added(group) for group in groups.values()]
+    added = add_rows(rows, attrgetter("name", "operator", "inputs"), ("count", "total_ns"), _longest_and_launch)
     return sorted(added, key=lambda row: (-row.total_ns, row.name, row.operator or "", row.inputs or ""))[:MOST_KERNELS]
 
 
-def _added(group: list[KernelWork]) -> KernelWork:
-    first = group[0]
-    if len(group) == 1:
-        return first
-    return replace(
-        first,
-        count=sum(row.count for row in group),
-        total_ns=sum(row.total_ns for row in group),
-        max_ns=max(row.max_ns for row in group),
-        grid=first.grid if all(row.grid == first.grid for row in group) else None,
-        occupancy_percent=first.occupancy_percent
-        if all(row.occupancy_percent == first.occupancy_percent for row in group)
-        else None,
-    )
+def _longest_and_launch(rows: Sequence[KernelWork]) -> dict[str, Any]:
+    grids, occupancies = {row.grid for row in rows}, {row.occupancy_percent for row in rows}
+    return {
+        "max_ns": max(row.max_ns for row in rows),
+        "grid": rows[0].grid if len(grids) == 1 else None,
+        "occupancy_percent": rows[0].occupancy_percent if len(occupancies) == 1 else None,
+    }
 
 
 def merge_work(ranks: Iterable[RankReport]) -> Work | None:

@@ -11,15 +11,39 @@ from perfkit.records.aggregate import step_time_ns, steps_ns
 from perfkit.records.common import Severity
 from perfkit.records.findings import MONITOR_CODES
 from perfkit.records.rank import RankReport, StepBreakdown
-from perfkit.records.report import Report
-from perfkit.records.run import RunReport
+from perfkit.records.report import Insight, Report
+from perfkit.records.run import Bound, RunReport
 from perfkit.records.scaling import MultiRunSummary
-from perfkit.report.content.advice import TONES, advice
 from perfkit.report.content.document import FindingLine, InsightItem
 from perfkit.report.content.ledger import Part, parts
 from perfkit.report.content.run_facts import described_ranks, described_workload, finding_lines, findings_beyond_verdict
 from perfkit.report.wording.trust import trust_line
 from perfkit.tables.specification import Table, Tone
+
+TONES: Final[dict[Bound, Tone]] = {"compute": "good", "none": "info", "unknown": "info"}
+"""Of a verdict; the others are warnings."""
+
+
+def advice(report: Report) -> list[InsightItem]:
+    """Return the recommendations of a report; with several runs, each names its run."""
+    alone = len(report.runs) == 1
+    return [_item(insight, alone) for insight in report.insights]
+
+
+def _item(insight: Insight, alone: bool) -> InsightItem:
+    where = "" if alone else f"{escape_unprintable(insight.run)}: "
+    # A plug-in, or a report that is read back, may have put anything into its sentences.
+    sentence, recommendation = map(escape_unprintable, (insight.sentence, insight.recommendation))
+    return InsightItem(f"{where}{sentence}", recommendation, _saving(insight))
+
+
+def _saving(insight: Insight) -> str:
+    """Return what the advice saves per step; empty where that is unknown, or it only leads to the reason."""
+    if insight.potential_saving_ns is None or insight.only_finds_out:
+        return ""
+    most = "saves" if insight.predicted_for else "saves up to"
+    return f"{most} {duration(insight.potential_saving_ns)}"
+
 
 MOST_RUNS: Final = 5
 """With more runs than this there is a table of them instead of an answer for each."""

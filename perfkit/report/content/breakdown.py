@@ -7,18 +7,7 @@ from perfkit.records.common import CATEGORIES, Category
 from perfkit.records.run import Efficiency, RunReport
 from perfkit.tables import aggregates as sums
 from perfkit.tables.labels import INDENT, LONG, LOW
-from perfkit.tables.specification import (
-    BAR,
-    CategoryBar,
-    Cell,
-    Field,
-    Table,
-    Tone,
-    joined,
-    make_table,
-    number,
-    words,
-)
+from perfkit.tables.specification import BAR, CategoryBar, Cell, Field, Table, Tone, joined, make_table, number, words
 
 BAR_CELLS = 20
 _MOST_COLUMNS: Final = 6

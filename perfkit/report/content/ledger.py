@@ -1,7 +1,8 @@
 """The ledger of a run as a table, and as parts of a bar."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from perfkit.base.formatting import duration, format_percent, format_percents
 from perfkit.records.aggregate import REPORTED_SHARE
@@ -9,6 +10,7 @@ from perfkit.records.per_rank.idle import CAUSES
 from perfkit.records.per_run.ledger import Ledger, LedgerRow
 from perfkit.records.run import RunReport
 from perfkit.report.wording.ledger import label, places
+from perfkit.tables.labels import COLOURS, PATTERNS
 from perfkit.tables.specification import Table, make_table, number, words
 
 MOST_ROWS: Final = 6
@@ -64,18 +66,21 @@ def _kind(row: LedgerRow) -> str:
     return "overhead" if row.cause in CAUSES else row.cause
 
 
+def _title(ledger: Ledger) -> str:
+    kind = "profiled step" if ledger.is_profiled else "step"
+    return f"Where the mean {kind} of {duration(ledger.step_ns)} goes"
+
+
 def table(run: RunReport) -> Table | None:
     """Return where the mean step's time goes; None if unknown."""
     if run.ledger is None:
         return None
-    kind = "profiled step" if run.ledger.is_profiled else "step"
-    title = f"Where the mean {kind} of {duration(run.ledger.step_ns)} goes"
     remark = (
         "along the critical path: what delayed the end of the step"
         if run.ledger.from_path
         else "mean over ranks: without the dependencies between them"
     )
-    return make_table(title, parts(run.ledger), _COLUMNS, remark)
+    return make_table(_title(run.ledger), parts(run.ledger), _COLUMNS, remark)
 
 
 _COLUMNS: Final = (
@@ -84,3 +89,49 @@ _COLUMNS: Final = (
     number("%", lambda part: part.percent),
     words("mostly", lambda part: part.place),
 )
+
+
+# ---- page ----------------------------------------------------------------------------------------------------------
+
+
+class DrawnRow(NamedTuple):
+    """A part of the step."""
+
+    label: str
+    time: str
+    """Of the mean step, with its unit."""
+    share: float
+    """Of the step, 0 to 1."""
+    percent: str
+    colour: str
+    """As CSS has it."""
+    pattern: str = ""
+    """Its hatching, as in `perfkit.tables.charts.PATTERNS`."""
+    place: str = ""
+    """What takes most of it; empty if unknown."""
+
+
+class DrawnLedger(NamedTuple):
+    """A step and its parts, which add up to it."""
+
+    title: str
+    rows: list[DrawnRow]
+
+
+def drawn_ledger(run: RunReport, parts: Sequence[Part]) -> DrawnLedger | None:
+    """Return the rows of a run's ledger; None without one."""
+    if run.ledger is None:
+        return None
+    rows = [
+        DrawnRow(
+            part.label,
+            part.time,
+            part.share,
+            part.percent,
+            COLOURS[part.cause],
+            PATTERNS.get(part.kind, ""),
+            part.place,
+        )
+        for part in parts
+    ]
+    return DrawnLedger(_title(run.ledger), rows)

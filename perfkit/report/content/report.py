@@ -6,7 +6,7 @@ from perfkit.base.formatting import escape_unprintable
 from perfkit.records.report import Report
 from perfkit.records.run import RunReport
 from perfkit.report import subject_tables
-from perfkit.report.content.advice import TONES, advice
+from perfkit.report.content.answer import TONES, advice
 from perfkit.report.content.breakdown import breakdown, efficiency
 from perfkit.report.content.document import Document, Section
 from perfkit.report.content.ledger import table as ledger_table

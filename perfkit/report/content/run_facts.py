@@ -3,7 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from perfkit.base.formatting import (
     MISSING,
@@ -11,6 +11,7 @@ from perfkit.base.formatting import (
     duration,
     escape_unprintable,
     format_percent,
+    plural,
     ranges,
     rate,
     whole_percent,
@@ -307,3 +308,62 @@ LISTINGS: Final = {
         _findings, (data("run", str | None, lambda row: row.run.run if row.run else None), *data_of(Finding))
     )
 }
+
+
+# ---- tiles of a page -------------------------------------------------------------------------------------------------
+
+
+class Tile(NamedTuple):
+    """A figure."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+def tiles(run: RunReport) -> list[Tile]:
+    """Return the main figures of a run that are known."""
+    return [
+        tile for tile in (_step_tile(run), _throughput_tile(run), _efficiency_tile(run), *_machine_tiles(run)) if tile
+    ]
+
+
+def _step_tile(run: RunReport) -> Tile | None:
+    known = run.step_time
+    if known is None:
+        plain_ns = step_time_ns(steps_ns(run, "plain"))
+        return None if plain_ns is None else Tile("step", duration(plain_ns))
+    if known.is_profiled:
+        return Tile("profiled step", duration(known.mean_ns))
+    return Tile("step", duration(known.mean_ns), f"{duration(known.profiled_ns)} profiled")
+
+
+def _throughput_tile(run: RunReport) -> Tile | None:
+    known = run.throughput
+    if known is None:
+        return None
+    tokens = "" if known.tokens_per_s is None else rate(known.tokens_per_s, "tokens")
+    return Tile("throughput", rate(known.samples_per_s, "samples"), tokens)
+
+
+def _efficiency_tile(run: RunReport) -> Tile | None:
+    if run.throughput and run.throughput.mfu is not None:
+        return Tile("MFU", format_percent(run.throughput.mfu))
+    known = run.efficiency.parallel if run.efficiency else None
+    return None if known is None else Tile("parallel efficiency", format_percent(known))
+
+
+def _machine_tiles(run: RunReport) -> list[Tile]:
+    if not run.ranks:
+        return [Tile("ranks", str(run.world_size), "without traces")]
+    ranks = ranks_of_world(run) if run.is_partial else str(len(run.ranks))
+    hosts = len({rank.host for rank in run.ranks if rank.host})
+    backends = sorted({rank.backend for rank in run.ranks if rank.backend})
+    return [
+        Tile("ranks", ranks, plural(hosts, "host") if hosts else ""),
+        Tile("device", _listed(device_types(run)), _listed([*run.device_names, *backends])),
+    ]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(escape_unprintable, names))

@@ -24,13 +24,12 @@ from perfkit.records.run import RunReport
 from perfkit.report import build_charts, build_document
 from perfkit.report.content.answer import RunAnswer, run_answer
 from perfkit.report.content.document import Section
-from perfkit.report.content.first_screen import Ledger, Tile, ledger, tiles
+from perfkit.report.content.ledger import DrawnLedger, drawn_ledger
 from perfkit.report.content.report import FOOTNOTES, MAX_WHOLE_RUNS
-from perfkit.report.content.run_facts import described_workload
-from perfkit.report.renderers.explorer import LANE_COLOURS, SLICE_COLOURS, Explorer, explorer, place_of
-from perfkit.report.renderers.flames import flames
-from perfkit.tables.charts import PATTERNS, Chart
-from perfkit.tables.labels import COLOURS
+from perfkit.report.content.run_facts import Tile, described_workload, tiles
+from perfkit.report.renderers.explorer import LANE_COLOURS, SLICE_COLOURS, Explorer, explorer, flames, place_of
+from perfkit.tables.charts import Chart
+from perfkit.tables.labels import COLOURS, PATTERNS
 
 _DEFINITIONS: Final = (
     ("step", "Starts when the host has started it and the device has finished the previous step; there are no gaps."),
@@ -148,7 +147,7 @@ class Opening(NamedTuple):
     answer: RunAnswer
     workload: str
     tiles: Sequence[Tile]
-    ledger: Ledger | None
+    ledger: DrawnLedger | None
     explorer: Explorer | None
     """None without steps, and where the tables of a run are left out."""
     flames: Sequence[dict[str, Any]]
@@ -170,7 +169,7 @@ def _opening(run: RunReport, *, whole: bool) -> Opening:
         answer,
         described_workload(run),
         tiles(run),
-        ledger(run, answer.parts),
+        drawn_ledger(run, answer.parts),
         explorer(run) if whole else None,
         flames(run) if whole else (),
     )

@@ -9,7 +9,7 @@ from perfkit.base.formatting import MISSING, duration, escape_unprintable, forma
 from perfkit.records.benchmark import CollectiveBenchmark, Measurement, PairTest, PairTime, Series, SeriesFit
 from perfkit.report.content.document import Document, FindingLine, KeyValue, Section
 from perfkit.report.views.comparison import gates_table, time_changes
-from perfkit.report.wording.benchmarks import describe_collectives
+from perfkit.report.wording.comparisons import describe_collectives
 from perfkit.tables.charts import Chart, PageCharts, bandwidths, matrix
 from perfkit.tables.labels import byte_rate, counted
 from perfkit.tables.specification import Cell, Field, Listing, Table, data, data_of, make_table, number, words

@@ -2,18 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
-from perfkit.base.formatting import (
-    MISSING,
-    duration,
-    escape_unprintable,
-    format_value,
-    in_ms,
-    percent_change,
-)
+from perfkit.base.formatting import MISSING, duration, escape_unprintable, format_value, in_ms, percent_change
+from perfkit.base.statistics.bootstrap import FEWEST_RUNS
+from perfkit.records.benchmark import BenchmarkChange
+from perfkit.records.common import Finding
 from perfkit.records.comparison import (
     MODELS_DIFFER,
+    SAMPLES_DIFFER,
+    STEP_WORK_CODES,
     Change,
     Comparison,
     GateResult,
@@ -21,13 +19,14 @@ from perfkit.records.comparison import (
     Side,
 )
 from perfkit.report.content.document import Document, FindingLine, KeyValue, Section
-from perfkit.report.wording import in_words
-from perfkit.subjects.comparison.summary import IN_SUMMARY, noise, result, step_work_of, what_changed
+from perfkit.report.wording import comparisons as wording
 from perfkit.tables import charts as specs
 from perfkit.tables.charts import PageCharts
 from perfkit.tables.labels import LONG
 from perfkit.tables.specification import Cell, Column, Field, Table, Tone, make_table, name, number, words
 
+_IN_SUMMARY = {*STEP_WORK_CODES, "too_few_repeats", "configurations_differ", "devices_differ", "versions_differ"}
+"""Findings that the summary reports."""
 _GATE_TONES: dict[GateState, Tone] = {"passed": "good", "failed": "error", "not_evaluated": "warning"}
 _LABELS: Mapping[str, str] = {str(category): label for category, label in LONG.items()}
 _TITLES = {
@@ -69,7 +68,7 @@ def document(report: Comparison, top: int) -> Document:
         tone=_tone(report),
         key_values=_summary(report),
         tables=[_metrics(report), *ranked, *([gates] if gates else [])],
-        findings=[FindingLine.of(finding) for finding in report.findings if finding.code not in IN_SUMMARY],
+        findings=[FindingLine.of(finding) for finding in report.findings if finding.code not in _IN_SUMMARY],
     )
     has_ranges = any(change.interval for change in report.changes)
     return Document("perfkit compare", [section], [_note(report)] if has_ranges else [])
@@ -90,17 +89,42 @@ def _side(side: Side) -> str:
     return escape_unprintable(side.path) + (f" ({len(side.runs)} runs)" if len(side.runs) > 1 else "")
 
 
+def _step_work(report: Comparison) -> Finding | None:
+    """Return the finding that steps do other work after than before, if there is one."""
+    return next((finding for finding in report.findings if finding.code in STEP_WORK_CODES), None)
+
+
+def _result(report: Comparison) -> str:
+    """Return which side is faster; empty if steps do other work, and rates tell nothing either."""
+    work = _step_work(report)
+    if work is not None and work.code != SAMPLES_DIFFER:
+        return ""
+    return wording.result(_compared(report), is_plain=report.measured_on == "plain")
+
+
+def _compared(report: Comparison) -> Change | None:
+    metric = "samples_per_s" if _step_work(report) else "step_time"
+    return next((change for change in report.changes if change.name == metric), None)
+
+
 def _headline(report: Comparison) -> str:
     """Return which side is faster, or why that is not known."""
-    work, found = step_work_of(report), result(report)
+    work = _step_work(report)
     parts = [f"{work.message[0].upper()}{escape_unprintable(work.message[1:])}."] if work else []
-    return " ".join([*parts, *([in_words((found,))] if found else [])])
+    return " ".join(filter(None, [*parts, _result(report)]))
 
 
 def _summary(report: Comparison) -> list[KeyValue]:
-    """Return whether the change is more than noise, and what else differs."""
-    stated = {"noise": noise(report), "changed": what_changed(report)}
-    return [KeyValue(label, in_words((one,))) for label, one in stated.items() if one]
+    """Return whether the change is more than noise; and what else differs, with the category that changed most."""
+    lines, change = [], _compared(report)
+    if change is not None and change.ratio is not None and _result(report):
+        runs = [len(side.runs) for side in (report.before, report.after)]
+        lines.append(KeyValue("noise", wording.noise(change, runs, FEWEST_RUNS, report.assumed_noise)))
+    known = [one for one in report.changes if one.kind == "category" and None not in (one.before, one.after)]
+    moved_ns = {one.name: abs((one.after or 0) - (one.before or 0)) for one in known}
+    most = max(known, key=lambda one: moved_ns[one.name], default=None)
+    is_named = most is not None and moved_ns[most.name] and not _step_work(report)
+    return [*lines, KeyValue("changed", wording.changed(report.differences, most if is_named else None))]
 
 
 def _tone(report: Comparison) -> Tone:
@@ -160,7 +184,7 @@ def _columns(report: Comparison) -> tuple[Field, ...]:
 
 
 def _is_comparable(change: Change, report: Comparison) -> bool:
-    work = step_work_of(report)
+    work = _step_work(report)
     return work is None or (work.code != MODELS_DIFFER and change.unit != "ns")
 
 
@@ -180,32 +204,8 @@ def _verdict(change: Change, judged: bool) -> Cell:
 # ---- of benchmarks too -----------------------------------------------------------------------------------------------
 
 
-class TimeChange(Protocol):
-    """A time before and after."""
-
-    @property
-    def before_ns(self) -> float:
-        """Time before."""
-
-    @property
-    def after_ns(self) -> float:
-        """Time after."""
-
-    @property
-    def ratio(self) -> float:
-        """Time after / before."""
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """95 % interval of the ratio."""
-
-    @property
-    def significant(self) -> bool | None:
-        """Whether it is a change; None if unknown."""
-
-
 def time_changes() -> tuple[Field, ...]:
-    """Return the columns of a `TimeChange`: both times, their ratio with its interval, and the change in words."""
+    """Return the columns of a `BenchmarkChange`: both times, their ratio with its interval, and the change in words."""
     return (
         number("before", lambda change: change.before_ns, duration),
         number("after", lambda change: change.after_ns, duration),
@@ -215,7 +215,7 @@ def time_changes() -> tuple[Field, ...]:
     )
 
 
-def _time_verdict(change: TimeChange) -> Cell:
+def _time_verdict(change: BenchmarkChange) -> Cell:
     if not change.significant:
         return Cell("" if change.significant is None else "within noise", tone="faint")
     return Cell(percent_change(change.ratio), tone="warning" if change.ratio > 1 else "good")

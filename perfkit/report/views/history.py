@@ -20,7 +20,7 @@ from perfkit.records.common import UNNAMED
 from perfkit.records.comparison import ConfigHistory, History, HistoryPoint
 from perfkit.report.content.document import Document, KeyValue, Section
 from perfkit.report.content.run_facts import finding_lines
-from perfkit.tables.charts import Chart, PageCharts, axis, line, trend
+from perfkit.tables.charts import Chart, PageCharts, as_html, axis, line, trend
 from perfkit.tables.specification import Field, Table, joined, make_table, number, words
 
 if TYPE_CHECKING:
@@ -204,7 +204,9 @@ def page_charts(report: History) -> PageCharts:
 
 def _charts(config: ConfigHistory) -> list[Chart]:
     points = config.points
-    times = [_html(_when(point)) + (f"<br>{_html(_commit(point.commit))}" if point.commit else "") for point in points]
+    times = [
+        as_html(_when(point)) + (f"<br>{as_html(_commit(point.commit))}" if point.commit else "") for point in points
+    ]
     steps = _line("step", points, [in_ms(point.step_ns) for point in points], " ms", list(map(_interval_ms, points)))
     factors = [
         _line(title, points, [_rounded(point.efficiency.get(name)) for point in points])
@@ -225,13 +227,8 @@ def _line(
 ) -> dict[str, Any]:
     """Return a line over runs that hovering names."""
     hover = f"%{{customdata}}: %{{y:.6~g}}{unit}<extra>{name}</extra>"
-    names = [_html(f"{_name(point)} {_commit(point.commit)}" if point.commit else _name(point)) for point in points]
+    names = [as_html(f"{_name(point)} {_commit(point.commit)}" if point.commit else _name(point)) for point in points]
     return line(name, list(range(len(y))), y, hover, intervals) | {"customdata": names}
-
-
-def _html(text: str) -> str:
-    """Escape text for plotly, which takes labels as HTML."""
-    return text.translate({ord(character): f"&#{ord(character)};" for character in "&<>"})
 
 
 def _rounded(value: float | None) -> float | None:
@@ -257,7 +254,7 @@ def plot_steps(report: History) -> "Figure":
     """Return the step time of every run or commit over time as a plotly figure, one line per configuration."""
     lines = [
         _line(
-            _html(title),
+            as_html(title),
             config.points,
             [in_ms(p.step_ns) for p in config.points],
             " ms",

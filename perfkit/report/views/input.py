@@ -8,7 +8,7 @@ from perfkit.base.formatting import duration, escape_unprintable, in_ms, plural,
 from perfkit.records.benchmark import CacheState, InputBenchmark, InputFile, InputMeasurement, InputSeries
 from perfkit.report.content.document import Document, FindingLine, KeyValue, Section
 from perfkit.report.views.comparison import gates_table, time_changes
-from perfkit.report.wording.benchmarks import describe_input
+from perfkit.report.wording.comparisons import describe_input
 from perfkit.tables.charts import SHAPES, Chart, PageCharts, axis, bars
 from perfkit.tables.labels import HUES, counted
 from perfkit.tables.specification import Field, Listing, Table, data, data_of, make_table, number, words

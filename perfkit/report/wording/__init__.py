@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from perfkit.records.facts import Facts, Statement, Words
 from perfkit.report.wording import (
     communication,
-    comparisons,
     device,
     hangs,
     idle,
@@ -31,7 +30,7 @@ from perfkit.tables.words import in_words as fill
 _SUBJECTS: Final = (communication, device, idle, loading, pipelines, stragglers)
 SENTENCES: Final[Words] = {
     name: words
-    for subject in (*_SUBJECTS, ledger, trust, reasons, several_runs, comparisons, hangs)
+    for subject in (*_SUBJECTS, ledger, trust, reasons, several_runs, hangs)
     for name, words in subject.SENTENCES.items()
 }
 REMEDIES: Final[Words] = {name: words for subject in _SUBJECTS for name, words in subject.REMEDIES.items()}

@@ -22,18 +22,6 @@ End = tuple[int | None, int, str]
 """Rank, process and host of a device."""
 
 
-def _some_sockets(slow: Sequence[Sequence[End]], others: int, transports: Sequence[str]) -> str:
-    return f"{_over_sockets(slow)}, the other {_count(others, 'pair')} over {', '.join(transports)}"
-
-
-def _unknown_ends(slow: Sequence[Sequence[End]], transports: Sequence[str]) -> str:
-    return f"{_over_sockets(slow)}, while connections whose ends are unknown use {', '.join(transports)}"
-
-
-def _only_sockets(slow: Sequence[Sequence[End]], why: str) -> str:
-    return f"{_over_sockets(slow)}: all that the logs show{_WHY_SOCKETS[why]}"
-
-
 def _over_sockets(slow: Sequence[Sequence[End]]) -> str:
     return f"{_named(slow, with_hosts=True)} on different hosts exchange data over sockets ({_SOCKET})"
 
@@ -91,18 +79,14 @@ def _one_ccl_sockets(providers: Sequence[str], others: Sequence[str]) -> str:
     )
 
 
-def _one_ccl_warnings(count: int, first: str) -> str:
-    return f"oneCCL warned {'once' if count == 1 else f'{count:,} times'}, most often: {first}"
-
-
-def _one_ccl_errors(count: int, first: str) -> str:
-    return f"oneCCL logged {'an error' if count == 1 else f'{count:,} errors'}, most often: {first}"
-
-
 LOGS: Final[Words] = {
-    "nccl_some_sockets": _some_sockets,
-    "nccl_some_sockets/unknown_ends": _unknown_ends,
-    "nccl_only_sockets": _only_sockets,
+    "nccl_some_sockets": lambda slow, others, transports: (
+        f"{_over_sockets(slow)}, the other {_count(others, 'pair')} over {', '.join(transports)}"
+    ),
+    "nccl_some_sockets/unknown_ends": lambda slow, transports: (
+        f"{_over_sockets(slow)}, while connections whose ends are unknown use {', '.join(transports)}"
+    ),
+    "nccl_only_sockets": lambda slow, why: f"{_over_sockets(slow)}: all that the logs show{_WHY_SOCKETS[why]}",
     "nccl_shared_memory": _shared_memory,
     "nccl_disabled": _disabled,
     "nccl_versions_differ": _versions_differ,
@@ -114,8 +98,8 @@ LOGS: Final[Words] = {
     ),
     "one_ccl_sockets": _one_ccl_sockets,
     "one_ccl_pcie": "oneCCL found that devices are connected by PCIe, not by Xe Link: {text}",
-    "one_ccl_warnings": _one_ccl_warnings,
-    "one_ccl_errors": _one_ccl_errors,
+    "one_ccl_warnings": "oneCCL warned {count:|once|{count:,} times}, most often: {first}",
+    "one_ccl_errors": "oneCCL logged {count:|an error|{count:,} errors}, most often: {first}",
     "nccl_log_unread": "{error}",
     "nccl_log_unread/large": ("the NCCL logs in {folder} are large and were not read: give them with --comm-log"),
 }

@@ -136,10 +136,6 @@ def _loss_not_a_number(
     return f"in {about}{steps:,} steps, the first of them step {first_step:,}, {_NOT_A_NUMBER}{where}"
 
 
-def _unread(error: str, logs: int) -> str:
-    return error + (f" (and {logs - 1} more logs)" if logs > 1 else "")
-
-
 def _cut(file: str, logs: int, records: int) -> str:
     more = f" (and {logs - 1} more)" if logs > 1 else ""
     return f"{file}{more}: only the first {records:,} records were read"
@@ -165,7 +161,7 @@ MONITOR: Final[Words] = {
     "rank_late_over_run": _rank_late_over_run,
     "loss_not_a_number": _loss_not_a_number,
     "monitor_log_ends_early": _monitor_log_ends_early,
-    "monitor_log_unread": _unread,
+    "monitor_log_unread": lambda error, logs: error + (f" (and {logs - 1} more logs)" if logs > 1 else ""),
     "monitor_log_unread/cut": _cut,
     "monitor_log_unread/damaged": _damaged,
 }

@@ -63,14 +63,6 @@ def _world_size_unknown(backends: Sequence[str]) -> str:
     return f"the traces {have} but no world size: ranks may be missing, and their number is unknown"
 
 
-def _no_collectives(silent: int, traces: int, world_size: int, has_group: bool) -> str:
-    why = "no recorded step had one" if has_group else "no process group was initialised (each rank trained alone)"
-    return (
-        f"{silent} of {traces} traces contain no collective although the world size is {world_size}: {why}, "
-        "collectives were not recorded, or perfkit does not recognise their kernel names"
-    )
-
-
 def _straggler(stragglers: Sequence[Straggler], gain_ns: int | None, profiler_ns: int, partial: bool) -> str:
     """Return the sentence about all late ranks: what others wait for may also be a rank without a trace."""
     sentence = stragglers_sentence(stragglers, gain_ns, profiler_ns)
@@ -94,19 +86,6 @@ def _clocks_differ(apart: int, clocks: int, first_rank: int, most: HostClock) ->
     )
 
 
-def _start_skew(first_ns: int, usual_ns: float, has_later: bool) -> str:
-    usually = "in the median later step" if has_later else "in the median other one"
-    return (
-        f"a rank waits {duration(first_ns)} in the first matched collective, but at most "
-        f"{duration(usual_ns)} {usually}: it {'includes' if has_later else 'may include'} the skew with which the "
-        "ranks started recording"
-    )
-
-
-def _critical_path_unknown(reason: str) -> str:
-    return f"no critical path over the ranks: {_NO_GRAPH[reason]}"
-
-
 RANKS: Final[Words] = {
     "rank_unknown": _rank_unknown,
     "rank_name_mismatch": _rank_name_mismatch,
@@ -127,7 +106,11 @@ RANKS: Final[Words] = {
     "ranks_missing": _without_trace,
     "ranks_missing/not_chosen": _not_chosen,
     "mixed_devices": "some ranks have device activity and others do not: their metrics are not comparable",
-    "no_collectives": _no_collectives,
+    "no_collectives": (
+        "{silent} of {traces} traces contain no collective although the world size is {world_size}: "
+        "{has_group:|no recorded step had one|no process group was initialised (each rank trained alone)}, collectives "
+        "were not recorded, or perfkit does not recognise their kernel names"
+    ),
     "uneven_steps": (
         "the ranks recorded different numbers of steps (rank {rank}: {steps}, others up to {most}): sums over ranks "
         "are not comparable"
@@ -158,10 +141,14 @@ RANKS: Final[Words] = {
         "bounds, and a missing rank may be the straggler"
     ),
     "clocks_differ": _clocks_differ,
-    "start_skew": _start_skew,
+    "start_skew": (
+        "a rank waits {first_ns:duration} in the first matched collective, but at most {usual_ns:duration} "
+        "{has_later:|in the median later step|in the median other one}: it {has_later:|includes|may include} the skew "
+        "with which the ranks started recording"
+    ),
     "timelines_disagree": (
         "the ranks' timelines are inconsistent: replayed without transfers, the run would take {replayed_ns:duration}, "
         "longer than measured ({measured_ns:duration})"
     ),
-    "critical_path_unknown": _critical_path_unknown,
+    "critical_path_unknown": lambda reason: f"no critical path over the ranks: {_NO_GRAPH[reason]}",
 }

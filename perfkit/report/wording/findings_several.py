@@ -3,17 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from perfkit.base.formatting import (
-    duration,
-    escape_unprintable,
-    format_percent,
-    ranges,
-    size,
-    whole_percent,
-)
-from perfkit.records.benchmark import InputSeries, Series, SlowLink
+from perfkit.base.formatting import duration, escape_unprintable, format_percent, ranges, size, whole_percent
+from perfkit.records.benchmark import Series, SlowLink
 from perfkit.records.facts import Words
-from perfkit.report.wording.benchmarks import describe_collectives, describe_input
+from perfkit.report.wording.comparisons import describe_collectives, describe_input
 
 _MOST_NAMED: Final = 5
 _MOST_WRONG: Final = 3
@@ -48,29 +41,13 @@ def _mixed_configurations(side: str, options: Mapping[str, Sequence[str]]) -> st
     return f"the runs {side} are not repeats of one configuration: they differ in {differing}"
 
 
-def _configurations_differ(options: Mapping[str, Sequence[str]]) -> str:
-    return f"before and after differ in {_listed(_values(options), 'options')}"
-
-
 def _values(options: Mapping[str, Sequence[str]]) -> list[str]:
     return [f"{name} ({' / '.join(values[:3])})" for name, values in options.items()]
-
-
-def _settings_differ(settings: Mapping[str, tuple[object, object]]) -> str:
-    return f"before and after differ in {', '.join(f'{name} ({a} / {b})' for name, (a, b) in settings.items())}"
-
-
-def _devices_differ(devices: Sides) -> str:
-    return f"the devices differ: {_sides(devices)}"
 
 
 def _versions_differ(versions: Mapping[str, Sides]) -> str:
     named = [f"{name} ({_sides(sides)})" for name, sides in versions.items()]
     return f"versions differ: {_listed(named, 'versions')}"
-
-
-def _packages_differ(versions: Mapping[str, tuple[str, str]]) -> str:
-    return f"versions differ: {', '.join(f'{name} ({old} / {new})' for name, (old, new) in versions.items())}"
 
 
 def _sides(sides: Sides) -> str:
@@ -80,10 +57,6 @@ def _sides(sides: Sides) -> str:
 def _listed(names: Sequence[str], things: str) -> str:
     more = f" and {len(names) - _MOST_NAMED} more {things}" if len(names) > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more
-
-
-def _models_differ(names: Sides) -> str:
-    return f"steps are not comparable, nor are rates: the models differ ({' / '.join(map(_either, names))})"
 
 
 def _operations_differ(per_sample: tuple[float, float]) -> str:
@@ -101,14 +74,6 @@ def _ranks_differ(before: Sequence[str], after: Sequence[str]) -> str:
 
 def _either(values: Sequence[str]) -> str:
     return " or ".join(values)
-
-
-def _shared_cores(ranks: int, host: str, cores: int) -> str:
-    return f"the {ranks} ranks on {host} share {cores} core{'s' if cores > 1 else ''}: times include waiting for a core"
-
-
-def _unsupported_collective(series: Series, backend: str, error: str) -> str:
-    return f"{describe_collectives(series)} is not supported by {backend} and was left out: {error}"
 
 
 def _wrong_results(wrong: Sequence[tuple[Series, int, int]]) -> str:
@@ -130,10 +95,6 @@ def _slow_link(link: SlowLink) -> str:
     return f"{what} take {link.ratio:.1f} times as long as comparable ones ({which} messages)"
 
 
-def _different_batches(series: InputSeries, reference: InputSeries) -> str:
-    return f"{describe_input(series)} gives other batches than {describe_input(reference)}"
-
-
 def _cache_not_dropped(source: str, share: float | None) -> str:
     what = "it is unknown how much" if share is None else f"up to {whole_percent(share)}"
     return f"{what} of the files of {source} stayed in the page cache: cold passes may be too fast"
@@ -150,26 +111,38 @@ SEVERAL: Final[Words] = {
     ),
     "profiled_step_disagrees/order": _profiled_order,
     "mixed_configurations": _mixed_configurations,
-    "configurations_differ": _configurations_differ,
-    "configurations_differ/benchmark": _settings_differ,
+    "configurations_differ": lambda options: f"before and after differ in {_listed(_values(options), 'options')}",
+    "configurations_differ/benchmark": lambda settings: (
+        f"before and after differ in {', '.join(f'{name} ({a} / {b})' for name, (a, b) in settings.items())}"
+    ),
     "configurations_differ/nothing_common": (
         "the earlier file has none of these measurements: measure with the same options{where}"
     ),
-    "devices_differ": _devices_differ,
+    "devices_differ": lambda devices: f"the devices differ: {_sides(devices)}",
     "versions_differ": _versions_differ,
-    "versions_differ/benchmark": _packages_differ,
-    "models_differ": _models_differ,
+    "versions_differ/benchmark": lambda versions: (
+        f"versions differ: {', '.join(f'{name} ({old} / {new})' for name, (old, new) in versions.items())}"
+    ),
+    "models_differ": lambda names: (
+        f"steps are not comparable, nor are rates: the models differ ({' / '.join(map(_either, names))})"
+    ),
     "models_differ/operations": _operations_differ,
     "samples_per_step_differ": (
         "steps are not comparable: {before:either} samples per step before, {after:either} after"
     ),
     "ranks_differ": _ranks_differ,
     "run_excluded": "{run} is excluded: {reason}",
-    "oversubscribed/benchmark": _shared_cores,
-    "unsupported_collective": _unsupported_collective,
+    "oversubscribed/benchmark": (
+        "the {ranks} ranks on {host} share {cores} core{cores:||s}: times include waiting for a core"
+    ),
+    "unsupported_collective": lambda series, backend, error: (
+        f"{describe_collectives(series)} is not supported by {backend} and was left out: {error}"
+    ),
     "wrong_results": _wrong_results,
     "slow_link": _slow_link,
-    "different_batches": _different_batches,
+    "different_batches": lambda series, reference: (
+        f"{describe_input(series)} gives other batches than {describe_input(reference)}"
+    ),
     "cache_not_dropped": _cache_not_dropped,
     "not_cached": ("only {share:percent} of the files of {source} stayed in the page cache: warm is not warm"),
     "one_stripe": (

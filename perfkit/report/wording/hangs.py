@@ -59,10 +59,6 @@ def _several(parts: Mapping[object, str]) -> str:
     return "; ".join(list(parts.values())[:_MOST_LISTED])
 
 
-def _code_line(file: str, line: int, function: str) -> str:
-    return f"`{function}` at {file}:{line}" if function else f"{file}:{line}"
-
-
 def _at(site: str | None) -> str:
     return f" at {site}" if site else ""
 
@@ -86,10 +82,6 @@ def _waiting(ranks: Sequence[int], verb: str, what: str) -> str:
     return f"{_ranks(ranks)} {_of(ranks, f'{verb} {what}')}" + (", which has not ended there" * (verb == "issued"))
 
 
-def _waiting_for(ranks: Sequence[int], verb: str, what: str, culprits: Mapping[int, str]) -> str:
-    return f"{_waiting(ranks, verb, what)}; {_by_text(culprits)}"
-
-
 def _no_culprit(places: Mapping[int, str]) -> str:
     where = f": {_by_text(places)}" if places else ""
     return f"No rank was found to keep others waiting{where}"
@@ -107,7 +99,7 @@ SENTENCES: Final[Words] = {
     "text": "{text}",
     "default_group": "the default group",
     "group": "group {name}",
-    "code_line": _code_line,
+    "code_line": lambda file, line, function: f"`{function}` at {file}:{line}" if function else f"{file}:{line}",
     "issued_call": _issued_call,
     "message": _message,
     "waits_in": "waits in {what}",
@@ -127,7 +119,7 @@ SENTENCES: Final[Words] = {
     "all_agree": "All ranks agree: no rank waits for another in the {compared:,} collectives that were recorded.",
     "no_culprit": _no_culprit,
     "waiting": _waiting,
-    "waiting_for": _waiting_for,
+    "waiting_for": lambda ranks, verb, what, culprits: f"{_waiting(ranks, verb, what)}; {_by_text(culprits)}",
     "circle": lambda messages: (
         _several({rank: f"rank {rank} waits in {message}" for rank, message in messages.items()})
         + ": they wait for each other"

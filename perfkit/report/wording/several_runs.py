@@ -25,10 +25,6 @@ def _implausible(most: float, sizes: Sequence[int], kind: str, reference: int) -
     )
 
 
-def _compared_runs(workload: str, options: Sequence[str], batch: int | None) -> str:
-    return ", ".join([workload, *options, *([f"batch {batch} per rank"] if batch else [])])
-
-
 def _fastest(name: str, other: str, ratio: float, doubt: str | None, saving: str | None, least: str | None) -> str:
     wins = f"{name} is fastest: {other} takes {ratio:.2f} times as long{doubt or ''}"
     return "; ".join(part for part in (wins, saving, least) if part)
@@ -55,10 +51,6 @@ def _limit_needed(metric: str, limit: str, example: str, of_step: bool) -> str:
     return f"{metric} needs {limit}, or a relative change ({example}){share}"
 
 
-def _changed_by(relative: float, before: str, after: str, what: str | None) -> str:
-    return f"{100 * relative:+.1f} % ({before} before, {after} after{f'; {what}' if what else ''})"
-
-
 SENTENCES: Final[Words] = {
     "state": "its state is {state}",
     "no_warm_step": "no warm step was timed",
@@ -82,7 +74,9 @@ SENTENCES: Final[Words] = {
     "law_deviates": "the universal scalability law deviates from these runs by {residual:percent} (RMS)",
     "batch_not_divisible": "the global batch of {batch} cannot be split over {ranks} ranks",
     "wide_forecast": "the interval is too wide to be useful: {low:.3g} to {high:.3g} samples/s",
-    "compared_runs": _compared_runs,
+    "compared_runs": lambda workload, options, batch: ", ".join(
+        [workload, *options, *([f"batch {batch} per rank"] if batch else [])]
+    ),
     "fastest": _fastest,
     "doubtful_of_few_runs": ", which with fewer than three runs of each cannot be told from noise",
     "doubtful": ", which cannot be told from noise",
@@ -106,7 +100,9 @@ SENTENCES: Final[Words] = {
     "no_value": "{what} has no {noun}",
     "not_before": "{what}: not in the earlier file",
     "measured": "{value} ({what})",
-    "changed_by": _changed_by,
+    "changed_by": lambda relative, before, after, what: (
+        f"{100 * relative:+.1f} % ({before} before, {after} after{f'; {what}' if what else ''})"
+    ),
     "above_noise": "{measured}, beyond the assumed noise",
     "undecided": "{measured} {why}",
     "noise_of_few_runs": (

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from perfkit.records.common import Observation, Severity
-from perfkit.subjects.comm_logs.links import Link, Ranks
-from perfkit.subjects.comm_logs.summarize import place_of
+from perfkit.subjects.comm_logs.summarize import Link, Ranks, place_of
 from perfkit.trace.comm_logs.facts import Device, NcclFacts, Process
 
 _SOCKET: Final = "NET/Socket"

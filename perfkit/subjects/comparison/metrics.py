@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 from perfkit.records.aggregate import add_collectives, add_operators, steps_ns, traced_step_ns
 from perfkit.records.common import CATEGORIES, MeasuredOn
 from perfkit.records.comparison import MetricKind
-from perfkit.records.per_rank.idle import CAUSES, IdleNs
+from perfkit.records.per_rank.idle import CAUSES
 from perfkit.records.rank import StepBreakdown
 from perfkit.records.run import FACTORS, RunReport
 
@@ -87,25 +87,28 @@ def _steps(run: RunReport, measured_on: MeasuredOn | None) -> Iterator[tuple[Met
 
 
 def _categories(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
-    by_step: dict[int | None, list[StepBreakdown]] = defaultdict(list)
-    for rank in run.ranks:
-        for step in rank.steps:
-            by_step[step.step].append(step)
+    by_step = _by_step(run)
     for category in CATEGORIES if by_step else ():
-        samples = [fmean(getattr(step.exposed_ns, category) for step in ranks) for ranks in by_step.values()]
+        samples = [fmean(getattr(step.exposed_ns, category) for step in ranks) for ranks in by_step]
         yield MetricName("category", category), _sampled(samples)
 
 
 def _idle(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
     """Yield the idle time of each cause that occurs, mean over ranks."""
-    by_step: dict[int | None, list[IdleNs]] = defaultdict(list)
-    for rank in run.ranks:
-        for step in rank.steps:
-            by_step[step.step].append(step.idle_ns)
+    by_step = _by_step(run)
     for cause in CAUSES:
-        samples = [fmean(getattr(idle_ns, cause) for idle_ns in ranks) for ranks in by_step.values()]
+        samples = [fmean(getattr(step.idle_ns, cause) for step in ranks) for ranks in by_step]
         if any(samples):
             yield MetricName("idle", f"idle.{cause}"), _sampled(samples)
+
+
+def _by_step(run: RunReport) -> list[list[StepBreakdown]]:
+    """Return the ranks' steps of each number."""
+    by_step: dict[int | None, list[StepBreakdown]] = defaultdict(list)
+    for rank in run.ranks:
+        for step in rank.steps:
+            by_step[step.step].append(step)
+    return list(by_step.values())
 
 
 def _sampled(samples: Sequence[float]) -> Metric:

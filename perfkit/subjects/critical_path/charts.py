@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
-from perfkit.base.formatting import duration, escape_unprintable, in_ms, left_out
+from perfkit.base.formatting import duration, in_ms, left_out
 from perfkit.records.per_run.critical_path import DrawnPath, PathSpan
 from perfkit.records.run import RunReport
 from perfkit.subjects.critical_path.tables import WORDS, known_path
-from perfkit.tables.charts import PATTERNS, Chart, RunChart, Spec, axis
-from perfkit.tables.labels import COLOURS, step_label
+from perfkit.tables.charts import Chart, RunChart, Spec, as_html, axis
+from perfkit.tables.labels import COLOURS, PATTERNS, step_label
 
 _MOST_STRETCHES: Final = 12
 """Stretches on one rank that the text alternative lists."""
@@ -62,16 +62,11 @@ def _bars(kind: str, spans: Sequence[PathSpan]) -> Spec:
         "base": [in_ms(span.start_ns) for span in spans],
         "x": [in_ms(span.ns) for span in spans],
         "y": [f"rank {span.rank}" for span in spans],
-        "text": [_plain(span.name) for span in spans],
+        "text": [as_html(span.name) for span in spans],
         "textposition": "none",
         "marker": {"color": COLOURS.get(kind, COLOURS["unknown"]), "pattern": shading, "line": {"width": 0}},
         "hovertemplate": f"%{{y}}, from %{{base:.6~g}} ms: %{{x:.6~g}} ms<br>%{{text}}<extra>{WORDS[kind]}</extra>",
     }
-
-
-def _plain(name: str) -> str:
-    """Return a name as HTML: plotly's texts are."""
-    return escape_unprintable(name).replace("&", "&amp;").replace("<", "&lt;")
 
 
 def _in_words(drawn: DrawnPath) -> str:

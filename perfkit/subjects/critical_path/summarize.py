@@ -1,10 +1,10 @@
 """Sum the critical path of a run's steps by kind, rank, name and module (metrics.md section 16)."""
 
-from typing import Any, Final, cast
+from typing import Final, NamedTuple, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from perfkit.engine.attribution.call_paths import sum_by
 from perfkit.engine.step_graph import graph as kinds
 from perfkit.engine.step_graph.graph import EDGE_KINDS, KINDS, StepGraph
 from perfkit.engine.step_graph.modules import shown_paths
@@ -15,18 +15,101 @@ from perfkit.records.per_rank.work_trees import Path, Weights, build_tree
 from perfkit.records.per_run.critical_path import (
     CommunicationSlack,
     CriticalPath,
+    DrawnPath,
     PathKind,
     PathKindTime,
     PathModuleTime,
     PathNameTime,
     PathRankTime,
+    PathSpan,
 )
 from perfkit.records.rank import UNKNOWN_OPERATOR
-from perfkit.subjects.critical_path.drawing import DrawnPieces, draw_path
 from perfkit.trace.intervals import Ints
 
 MOST_NAMES: Final = 100
 OTHER_NAMES: Final = "(others)"
+
+
+MOST_SPANS: Final = 300
+
+
+class DrawnPieces(NamedTuple):
+    """Pieces of a path in order of time, each of which begins where the one before ends; columns of shape (p,)."""
+
+    start: Ints
+    end: Ints
+    rank: Ints
+    kind: Ints
+    """Index into `KINDS`."""
+    name: Ints
+
+    def where(self, rows: Ints) -> "DrawnPieces":
+        """Return some of the pieces."""
+        return DrawnPieces(*(column[rows] for column in self))
+
+
+def draw_path(graph: StepGraph, pieces: DrawnPieces, kinds: tuple[str, ...], names: list[str]) -> DrawnPath | None:
+    """Return the path of the step of median length; None if nothing of it takes time.
+
+    Args:
+        graph: the graph.
+        pieces: of the path of all steps.
+        kinds: what `pieces.kind` refers to.
+        names: likewise `pieces.name`.
+    """
+    bounds = graph.step_ends(graph.nodes.end)
+    lengths = np.diff(bounds)
+    step = int(np.argsort(lengths, kind="stable")[(len(lengths) - 1) // 2])
+    begin, end = int(bounds[step]), int(bounds[step + 1])
+    cut = pieces._replace(start=np.clip(pieces.start, begin, end), end=np.clip(pieces.end, begin, end))
+    cut = cut.where(np.flatnonzero(cut.end > cut.start))
+    if not len(cut.start):
+        return None
+    cell_ns = 0
+    if len(_merged(cut)[0].start) > MOST_SPANS:
+        cell_ns = -(-(end - begin) // MOST_SPANS)
+        cut = _in_cells(cut, cell_ns)
+    merged, longest = _merged(cut)
+    columns = zip(*(column.tolist() for column in merged._replace(name=cut.name[longest])), strict=True)
+    return DrawnPath(
+        step=graph.steps[step],
+        total_ns=end - begin,
+        cell_ns=cell_ns,
+        spans=[
+            PathSpan(rank=rank, kind=kinds[kind], name=names[name], start_ns=start - begin, ns=until - start)
+            for start, until, rank, kind, name in columns
+        ],
+    )
+
+
+def _merged(pieces: DrawnPieces) -> tuple[DrawnPieces, Ints]:
+    """Return pieces of which those of one rank and kind that follow each other are one, and the longest of each."""
+    opens = np.ones(len(pieces.start), np.bool_)
+    opens[1:] = (pieces.rank[1:] != pieces.rank[:-1]) | (pieces.kind[1:] != pieces.kind[:-1])
+    first = np.flatnonzero(opens)
+    group = np.cumsum(opens) - 1
+    by_length = np.lexsort((pieces.start, pieces.start - pieces.end, group))
+    longest = by_length[np.searchsorted(group[by_length], np.arange(len(first)))]
+    merged = pieces.where(first)
+    return merged._replace(end=np.append(merged.start[1:], pieces.end[-1:])), longest
+
+
+def _in_cells(pieces: DrawnPieces, cell_ns: int) -> DrawnPieces:
+    """Return one piece per cell of time: the rank and kind that take most of it, and the longest piece of these."""
+    begin, end = int(pieces.start[0]), int(pieces.end[-1])
+    edges = np.unique(np.concatenate((np.arange(begin, end, cell_ns), pieces.start)))
+    until = np.append(edges[1:], end)
+    own = np.searchsorted(pieces.start, edges, side="right") - 1
+    cell, ns = (edges - begin) // cell_ns, until - edges
+    codes = int(pieces.kind.max()) + 1
+    key = (cell * (int(pieces.rank.max()) + 1) + pieces.rank[own]) * codes + pieces.kind[own]
+    keys, place = np.unique(key, return_inverse=True)
+    total = sum_by(place, ns, len(keys))
+    order = np.lexsort((-ns, place, -total[place], cell))
+    first = order[np.searchsorted(cell[order], np.unique(cell))]
+    chosen = pieces.where(own[first])
+    start = begin + np.unique(cell) * cell_ns
+    return chosen._replace(start=start, end=np.append(start[1:], end))
 
 
 def summarize_path(graph: StepGraph, recorded_steps: int, missing_ranks: int, unaligned: list[int]) -> CriticalPath:
@@ -76,7 +159,7 @@ def _to_draw(found: PathPieces) -> DrawnPieces:
 
 
 def _by_kind(pieces: Share) -> list[PathKindTime]:
-    total_ns = _sums(pieces.kind, pieces.ns, len(KINDS))
+    total_ns = sum_by(pieces.kind, pieces.ns, len(KINDS))
     order = np.argsort(-total_ns, kind="stable").tolist()
     return [PathKindTime(kind=_kind(k), total_ns=int(total_ns[k])) for k in order if total_ns[k]]
 
@@ -85,19 +168,13 @@ def _kind(number: int) -> PathKind:
     return cast("PathKind", KINDS[number])
 
 
-def _sums(key: NDArray[Any], ns: Ints, count: int) -> Ints:
-    total_ns = np.zeros(count, np.int64)
-    np.add.at(total_ns, key, ns)
-    return total_ns
-
-
 def _by_rank(found: PathPieces) -> list[PathRankTime]:
     graph = found.graph
     place = {rank: number for number, rank in enumerate(graph.ranks)}
     # The points of no rank on a path are between two ranks' nodes, and take no time: the lag is that of the later rank.
     rank = np.array([place.get(number, 0) for number in found.rank.tolist()], np.int64)
     ns = found.end - found.start + found.lag_end - found.lag_start
-    total_ns = _sums(rank, ns, len(graph.ranks))
+    total_ns = sum_by(rank, ns, len(graph.ranks))
     order = np.argsort(-total_ns, kind="stable").tolist()
     return [PathRankTime(rank=graph.ranks[k], total_ns=int(total_ns[k])) for k in order if total_ns[k]]
 
@@ -106,7 +183,7 @@ def _by_name(pieces: Share, graph: StepGraph) -> list[PathNameTime]:
     names = path_names(graph)
     key = pieces.kind * (len(names) + 1) + pieces.name + 1
     keys, place = np.unique(key, return_inverse=True)
-    total_ns = _sums(place.reshape(-1), pieces.ns, len(keys))
+    total_ns = sum_by(place.reshape(-1), pieces.ns, len(keys))
     order = np.argsort(-total_ns, kind="stable")
     order = order[total_ns[order] > 0]
     kinds_of, names_of = np.divmod(keys[order], len(names) + 1)
@@ -115,7 +192,7 @@ def _by_name(pieces: Share, graph: StepGraph) -> list[PathNameTime]:
         PathNameTime(kind=_kind(kind), name=names[name - 1] if name else "", total_ns=ns)
         for kind, name, ns in zip(*(column[:MOST_NAMES].tolist() for column in columns), strict=True)
     ]
-    rest = _sums(kinds_of[MOST_NAMES:], total_ns[order[MOST_NAMES:]], len(KINDS))
+    rest = sum_by(kinds_of[MOST_NAMES:], total_ns[order[MOST_NAMES:]], len(KINDS))
     return rows + [
         PathNameTime(kind=_kind(k), name=OTHER_NAMES, total_ns=int(rest[k])) for k in np.flatnonzero(rest).tolist()
     ]
@@ -152,7 +229,7 @@ def _communication(graph: StepGraph, found: PathPieces) -> list[CommunicationSla
 def _longest_groups(key: Ints, ns: Ints) -> list[int]:
     """Return the keys with the most time, at most as many as names: some programs name each kernel differently."""
     keys, place = np.unique(key, return_inverse=True)
-    total_ns = _sums(place.reshape(-1), ns, len(keys))
+    total_ns = sum_by(place.reshape(-1), ns, len(keys))
     longest: list[int] = keys[np.argsort(-total_ns, kind="stable")[:MOST_NAMES]].tolist()
     return longest
 
@@ -167,8 +244,7 @@ def path_by_module(graph: StepGraph, module: Ints, ns: Ints) -> list[PathModuleT
     """
     if not any(one.is_module for one in graph.modules):
         return []
-    own_ns = np.zeros(len(graph.modules) + 1, np.int64)
-    np.add.at(own_ns, module, ns)  # the last is that of -1
+    own_ns = sum_by(module, ns, len(graph.modules) + 1)  # the last is that of -1
     paths = [*shown_paths(graph.modules), (OUTSIDE,)]
     inclusive: dict[Path, Weights] = {}
     for path, time_ns in zip(paths, own_ns.tolist(), strict=True):

@@ -34,7 +34,7 @@ def tables(run: RunReport, top: int) -> Iterator[Table | None]:
 def cross_check(check: CrossCheck, top: int) -> Table | None:
     """Return the table of a cross-check; None without rows."""
     ordered = sorted(check.rows, key=lambda row: -abs(row.idle_ns - row.external_idle_ns))
-    left, is_hta = len(ordered) - top, _is_hta(check)
+    left, is_hta = len(ordered) - top, check.tool.lower().startswith(("holistictraceanalysis", "traceinsight", "hta"))
     columns = (
         number("rank", lambda figure: figure.row.rank if figure.name == "window" else ""),
         words("time", lambda figure: figure.name),
@@ -70,10 +70,6 @@ def cross_check_sentence(check: CrossCheck | None) -> str:
         f"{tool} differs by at most {work[0]} in computing, {work[1]} in communication and copies, {window} in the "
         "window"
     )
-
-
-def _is_hta(check: CrossCheck) -> bool:
-    return check.tool.lower().startswith(("holistictraceanalysis", "traceinsight", "hta"))
 
 
 def _figures(row: CrossCheckRow) -> tuple[_Figure, ...]:

@@ -2,14 +2,13 @@
 
 import numpy as np
 
-from perfkit.engine.kinds.classify import Device
-from perfkit.engine.steps.windows import Steps
+from perfkit.engine.trace_context import TraceContext
 from perfkit.records.per_rank.idle import LaunchStats
-from perfkit.trace.events import Events
 
 
-def tabulate_launches(events: Events, device: Device, steps: Steps) -> LaunchStats | None:
+def tabulate_launches(trace: TraceContext) -> LaunchStats | None:
     """Return the launches of the steps' kernels and copies; None if none was recorded."""
+    events, device, steps = trace.events, trace.device, trace.steps
     launched = np.flatnonzero(device.launch_row >= 0)
     row, call = device.row[launched], device.launch_row[launched]
     begin = events.start_ns[call]

@@ -15,11 +15,7 @@ from perfkit.engine.idle.remedies import (
     remedy,
     saving_ns,
 )
-from perfkit.engine.losses.context import (
-    MIN_COMMON_SHARE,
-    MIN_SHARE,
-    LossContext,
-)
+from perfkit.engine.losses.context import MIN_COMMON_SHARE, MIN_SHARE, LossContext
 from perfkit.engine.losses.loss import Loss, Rules
 from perfkit.records.aggregate import MAJORITY, merge_idle
 from perfkit.records.facts import Fact, Facts, fact
@@ -110,13 +106,9 @@ def _possible_loading(context: LossContext) -> PossibleLoading | None:
 def _reduce_idle(context: LossContext) -> Remedy:
     if context.option("compile") is None:
         return Remedy((fact("inspect_gaps"),), only_finds_out=True)
-    if _on_gpu(context):
+    if any(rank.device == "gpu" for rank in context.run.ranks):
         return Remedy((fewer_launches(context),))
     return Remedy((fact("find_hotspot"),), only_finds_out=True)
-
-
-def _on_gpu(context: LossContext) -> bool:
-    return any(rank.device == "gpu" for rank in context.run.ranks)
 
 
 def _part(context: LossContext, cause: Cause, name: str | None) -> IdlePart | None:

@@ -13,7 +13,7 @@ def _loading(trace: TraceContext) -> RankLoading | None:
         return None
     from perfkit.subjects.input.waits import explain_loading
 
-    return explain_loading(trace.events, trace.names, trace.steps, own.fetches, trace.samples, own.worker_samples or [])
+    return explain_loading(trace, own)
 
 
 SUBJECT: Final = Subject(

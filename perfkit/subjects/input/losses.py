@@ -4,12 +4,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
-from perfkit.engine.losses.context import (
-    MIN_SHARE,
-    LossContext,
-    exposed_without_stragglers,
-    late_in,
-)
+from perfkit.engine.losses.context import MIN_SHARE, LossContext, exposed_without_stragglers, late_in
 from perfkit.engine.losses.loading import load_faster
 from perfkit.engine.losses.loss import Loss, Rules
 from perfkit.engine.runs.data_loading import main_cause

@@ -35,7 +35,7 @@ def tables(run: RunReport, top: int) -> Iterator[Table | None]:  # noqa: ARG001 
         number("largest", lambda one: one.max_ns, duration),
         words("where", lambda one: f"rank {rank_label(one.max_rank)}, step {step_label(one.max_step)}"),
         number("% of step", lambda one: one.exposed_share, format_percent),
-        number("read", _read),
+        number("read", lambda loads: rate(loads.read_bytes_per_s, "B")),
         *([number("% of file", lambda one: one.file_share, format_percent)] if loads and loads.file_bandwidth else []),
     )
     remark = _file_bandwidth(loads.file_bandwidth) if loads and loads.file_bandwidth else ""
@@ -46,10 +46,6 @@ def _source(loads: DataLoading, run: RunReport) -> Cell:
     source = loads.source or run.source
     longest = Instance(LONG["data_loading"], ns=loads.max_ns, rank=loads.max_rank, step=loads.max_step)
     return Cell(MISSING if source in (None, UNNAMED) else escape_unprintable(source), instance=longest)
-
-
-def _read(loads: DataLoading) -> str:
-    return rate(loads.read_bytes_per_s, "B")
 
 
 def _file_bandwidth(speed: FileBandwidth) -> str:

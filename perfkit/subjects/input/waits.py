@@ -1,6 +1,8 @@
 """Find what a rank's waits for batches were spent on, from how the batches were fetched (metrics.md section 24)."""
 
-from collections.abc import Sequence
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -8,10 +10,13 @@ from numpy.typing import NDArray
 
 from perfkit.engine.breakdown import load_rows
 from perfkit.engine.kinds.classify import Names, data_loading_rows, rows_by_key
-from perfkit.engine.samples import HostSamples
+from perfkit.engine.samples import Frame, HostSamples
 from perfkit.engine.steps.windows import Steps
+from perfkit.engine.trace_context import TraceContext
 from perfkit.records.per_rank.loading import (
+    MOST_PARTS,
     WAIT_CAUSES,
+    LoadActivity,
     LoadingPart,
     RankLoading,
     RecordedFetch,
@@ -21,9 +26,9 @@ from perfkit.records.per_rank.loading import (
     add_parts,
 )
 from perfkit.records.samples import RecordedSamples
-from perfkit.subjects.input.parts import parts_in, without_workers
+from perfkit.records.trace_header import PerfkitHeader
 from perfkit.trace.events import Events
-from perfkit.trace.intervals import Ints, union
+from perfkit.trace.intervals import Ints, Union, union
 
 MAIN_PROCESS: Final = -1
 """Number of the worker of a loader without workers."""
@@ -61,20 +66,14 @@ class Fetches(NamedTuple):
         return np.asarray(self.end - self.begin)
 
 
-def explain_loading(
-    events: Events,
-    names: Names,
-    steps: Steps,
-    recorded: Sequence[RecordedFetch] | None,
-    samples: HostSamples | None = None,
-    worker_samples: Sequence[RecordedSamples] = (),
-) -> RankLoading | None:
+def explain_loading(trace: TraceContext, own: PerfkitHeader) -> RankLoading | None:
     """Return what the loads of the steps were spent on; None if neither fetches nor samples tell it."""
+    events, names, steps, samples = trace.events, trace.names, trace.steps, trace.samples
     loads = load_rows(events, names, steps)
     loads = loads[steps.within(events.start_ns[loads])]
     spans = union(events.start_ns[loads], events.end_ns[loads])
     parts = [] if samples is None else parts_in(samples, spans)
-    fetches = fetch_columns(recorded or ())
+    fetches = fetch_columns(own.fetches or ())
     paused = steps.pauses.at(fetches.begin)  # an evaluation has its own loader, as a rule
     fetches = Fetches(*(column[~paused] for column in fetches))
     total_ns = int((events.end_ns - events.start_ns)[loads].sum())
@@ -91,11 +90,11 @@ def explain_loading(
     by_cause = _split(waits, fetches, np.isin(fetches.worker, slow_workers), slow)
     by_cause[_PLACE["other"]] += max(0, total_ns - by_cause.sum())
     waited_for = np.unique(needed[needed >= 0])
-    parts = without_workers(parts, _parts_of_workers(waits, fetches, worker_samples))
+    parts = without_workers(parts, _parts_of_workers(waits, fetches, own.worker_samples or []))
     _divide_reading(by_cause, parts)
     return RankLoading(
         waits_ns=WaitNs(**dict(zip(WAIT_CAUSES, by_cause.tolist(), strict=True))),
-        workers=[_worker(fetches, rows) for rows in _by_worker(fetches).values()],
+        workers=[_worker(fetches, rows) for rows in rows_by_key(fetches.worker).values()],
         slow_workers=slow_workers,
         slow_samples=_named(fetches, waited_for[slow[waited_for]]),
         parts=parts,
@@ -149,10 +148,6 @@ def _needed(start: Ints, end: Ints, fetches: Fetches) -> Ints:
     return needed
 
 
-def _by_worker(fetches: Fetches) -> dict[int, Ints]:
-    return rows_by_key(fetches.worker)
-
-
 def fetch_columns(recorded: Sequence[RecordedFetch]) -> Fetches:
     """Return fetches as columns."""
     table = np.array(
@@ -176,7 +171,7 @@ def _slow_workers(fetches: Fetches) -> list[int]:
     """
     medians = {
         worker: float(np.median(fetches.length[rows]))
-        for worker, rows in _by_worker(fetches).items()
+        for worker, rows in rows_by_key(fetches.worker).items()
         if worker != MAIN_PROCESS and len(rows) >= _FEWEST
     }
     return [
@@ -190,7 +185,7 @@ def _slow_workers(fetches: Fetches) -> list[int]:
 def slow_samples(fetches: Fetches) -> Bools:
     """Return which fetches have one sample that explains why they are long."""
     usual = np.zeros(len(fetches.end))
-    for rows in _by_worker(fetches).values():
+    for rows in rows_by_key(fetches.worker).values():
         per_sample = (fetches.got - fetches.begin)[rows] / np.maximum(fetches.samples[rows], 1)
         usual[rows] = np.median(per_sample)
     get_ns = fetches.got - fetches.begin
@@ -245,7 +240,7 @@ def _split(waits: _Waits, fetches: Fetches, in_slow_worker: Bools, slow_sample: 
 def _freed(fetches: Fetches) -> Ints:
     """Return when each fetch's worker had fetched its batch before; 0 if that was its first."""
     freed = np.zeros(len(fetches.end), np.int64)
-    for rows in _by_worker(fetches).values():
+    for rows in rows_by_key(fetches.worker).values():
         freed[rows[1:]] = fetches.end[rows[:-1]]
     return freed
 
@@ -268,3 +263,86 @@ def _named(fetches: Fetches, rows: Ints) -> list[SlowSample]:
         for row in rows.tolist()
         if fetches.slowest[row] >= 0
     ]
+
+
+# ---- what ran in the waits, from samples (metrics.md section 28) -----------------------------------------------------
+
+
+_READING: Final = re.compile(
+    r"(^|[. ])(open|read\w*|pread\w*|fromfile|memmap|listdir|scandir|stat|exists|i?glob|recv\w*|urlopen|get_object)$"
+)
+_READING_FILES: Final = re.compile(
+    r"(h5py|zarr|lmdb|pyarrow|fsspec|s3fs|gcsfs|requests|urllib3?|botocore|webdataset|numpy/lib/_?npyio|numpy/memmap)\b"
+    r"|(pathlib|tarfile|zipfile|glob|genericpath|posixpath|os)(\.py$|/)|torch/serialization\.py"
+)
+_DECODING: Final = re.compile(r"(^|[. ])(imdecode|imread|decode\w*|loads?|decompress\w*|Image\.open|safe_load)$")
+_DECODING_FILES: Final = re.compile(
+    r"(PIL|cv2|imageio|skimage/io|torchvision/io|torchaudio|soundfile|librosa|av|decord|json|csv|yaml|lxml|gzip|bz2"
+    r"|lzma|pickle)\b"
+)
+_WORKERS: Final = "_MultiProcessingDataLoaderIter."
+"""Methods of torch's in which a process waits for its loader's workers, or takes over their batches."""
+_NO_CODE: Final[frozenset[LoadActivity]] = frozenset({"workers", "transfer", "pinning"})
+"""What the program's own code does not do."""
+
+
+def parts_in(samples: HostSamples, spans: Union) -> list[LoadingPart]:
+    """Return what ran in spans, largest first."""
+    return _parts(samples, *samples.taken_in(spans))
+
+
+def _parts(samples: HostSamples, sample: Ints, length: Ints) -> list[LoadingPart]:
+    by_activity: defaultdict[LoadActivity, list[int]] = defaultdict(list)
+    for place, number in enumerate(sample.tolist()):
+        by_activity[_activity(samples, number)].append(place)
+    found: list[LoadingPart] = []
+    for activity, places in by_activity.items():
+        at, left = np.array(places), int(length[places].sum())
+        codes = [] if activity in _NO_CODE else samples.functions_of(sample[at], length[at])
+        found += [LoadingPart(activity=activity, code=code, ns=code.ns) for code in codes]
+        if rest := left - sum(code.ns for code in codes):
+            found.append(LoadingPart(activity=activity, ns=rest))
+    return sorted(found, key=lambda part: -part.ns)[:MOST_PARTS]
+
+
+def _activity(samples: HostSamples, number: int) -> LoadActivity:
+    """Return what a sample shows."""
+    frames = samples.frames(number)
+    activity = _shown_by(frames)
+    if activity in ("transfer", "pinning"):
+        return "workers" if activity == "transfer" and samples.waits[number] else activity
+    if samples.starves[number]:
+        return "core"
+    if samples.waits[number]:
+        return "reading" if activity in ("reading", "decoding") else "waiting"
+    return activity
+
+
+def _shown_by(frames: Sequence[Frame]) -> LoadActivity:
+    """Return what a stack, innermost frame first, is part of."""
+    names = {frame.name.rpartition(".")[2] for frame in frames}
+    if any(frame.file.endswith("data/_utils/pin_memory.py") for frame in frames):
+        return "pinning"
+    if any(frame.name.startswith(_WORKERS) for frame in frames):
+        return "transfer"
+    inner = frames[: next((depth for depth, frame in enumerate(frames) if frame.is_own), len(frames)) + 1]
+    files = [frame.file for frame in inner if not frame.is_own]
+    calls = [frame.call for frame in inner]
+    if any(map(_READING.search, calls)) or any(map(_READING_FILES.match, files)):
+        return "reading"
+    if any(map(_DECODING.search, calls)) or any(map(_DECODING_FILES.match, files)):
+        return "decoding"
+    collates = "timed_collate" in names or any("data/_utils/collate.py" in frame.file for frame in frames)
+    return "collating" if collates else "transforming"
+
+
+def without_workers(parts: Iterable[LoadingPart], of_workers: Sequence[LoadingPart]) -> list[LoadingPart]:
+    """Return the parts of the process that trains, with what workers did in place of waiting for them."""
+    left = sum(part.ns for part in of_workers)
+    found = list(of_workers)
+    for part in parts:
+        taken = min(left, part.ns) if part.activity == "workers" else 0
+        left -= taken
+        if part.ns > taken:
+            found.append(LoadingPart(activity=part.activity, code=part.code, ns=part.ns - taken))
+    return sorted(found, key=lambda part: -part.ns)[:MOST_PARTS]

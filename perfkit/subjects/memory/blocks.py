@@ -1,18 +1,19 @@
-"""Blocks of memory: each allocation matched with its release by address, and which the run noted (section 11)."""
+"""Blocks of memory: each allocation with its release, what the run noted, and bytes by category (section 11)."""
 
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.records.per_rank.memory import MEMORY_CATEGORIES, MemoryCategory
+from perfkit.records.per_rank.memory import MEMORY_CATEGORIES, MemoryBytes, MemoryCategory
 from perfkit.records.trace_header import RecordedTensors
 from perfkit.trace.events import HOST, AllocatorTimeline
 from perfkit.trace.intervals import Ints
 
+CODE: Final[dict[MemoryCategory, int]] = {name: code for code, name in enumerate(MEMORY_CATEGORIES)}
 NOT_RECORDED: Final = -1
 """Record of a block's allocation that is before the first record."""
 NEVER_NS: Final = np.iinfo(np.int64).max
@@ -55,24 +56,34 @@ def find_blocks(timeline: AllocatorTimeline) -> Blocks | None:
     changes = np.abs(timeline.change_bytes[used])
     if not len(used) or float(changes.sum(dtype=np.float64)) > _MOST_BYTES:
         return None
-    order = used[np.argsort(timeline.address[used], kind="stable")]
-    address = timeline.address[order]
-    opens = np.append(True, address[1:] != address[:-1])
-    following = np.append(np.where(opens[1:], len(timeline.time_ns), order[1:]), len(timeline.time_ns))
-    allocates = timeline.change_bytes[order] > 0
-    older = opens & ~allocates
-    begin = np.concatenate((order[allocates], np.full(int(older.sum()), NOT_RECORDED)))
-    end = np.concatenate((following[allocates], order[older]))
+    record, begin, end = match_releases(timeline.address, timeline.change_bytes, used)
     known = begin >= 0
     return Blocks(
-        address=np.concatenate((address[allocates], address[older])),
-        bytes=np.abs(timeline.change_bytes[np.where(known, begin, end)]),
+        address=timeline.address[record],
+        bytes=np.abs(timeline.change_bytes[record]),
         begin=begin,
         end=end,
-        begin_ns=np.where(known, timeline.time_ns[begin], _EVER_NS),
+        begin_ns=np.where(known, timeline.time_ns[record], _EVER_NS),
         end_ns=np.append(timeline.time_ns, NEVER_NS)[end],
-        thread=np.where(known, timeline.thread[begin], -1),
+        thread=np.where(known, timeline.thread[record], -1),
     )
+
+
+def match_releases(address: NDArray[np.integer[Any]], change: Ints, used: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return a record of each block, the one that allocated it if there is one, and its begin and end as in `Blocks`.
+
+    Args:
+        address: of each record.
+        change: the bytes that it adds.
+        used: places of the records that count.
+    """
+    order = used[np.argsort(address[used], kind="stable")]
+    opens = np.append(True, address[order][1:] != address[order][:-1])[: len(order)]
+    following = np.append(np.where(opens[1:], len(change), order[1:]), len(change))[: len(order)]
+    allocates = change[order] > 0
+    allocated, older = order[allocates], order[opens & ~allocates]
+    begin = np.append(allocated, np.full(len(older), NOT_RECORDED))
+    return np.append(allocated, older), begin, np.append(following[allocates], older)
 
 
 class KnownTensors(NamedTuple):
@@ -133,3 +144,90 @@ def _by_address(blocks: Blocks, records: Sequence[RecordedTensors]) -> dict[int,
         begins.append(begin_ns)
         places.append(place)
     return found
+
+
+# ---- the memory by category at any instant ---------------------------------------------------------------------------
+
+
+_RESIDUE: Final = CODE["unknown"]
+
+
+class Ledger(NamedTuple):
+    """Blocks with their categories, and what was there before the first record."""
+
+    timeline: AllocatorTimeline
+    blocks: Blocks
+    category: Ints
+    """Index into `MEMORY_CATEGORIES`, shape (b,)."""
+    initial: Ints
+    """Bytes by category before the first record, without those of blocks; shape (number of categories,)."""
+    not_counted: dict[int, int]
+    """Bytes by category that the run held before the first record, and that are not part of the total."""
+
+    tensors_noted: bool
+    """Whether the run noted where its parameters, gradients and optimizer state are."""
+
+    def levels(self, records: Ints) -> dict[MemoryCategory, list[int]]:
+        """Return the bytes of each category after the first `records` records, for each of these numbers.
+
+        They add up to the allocator's total, which must be known at all of them.
+        """
+        found = np.stack([self._level(code, records) for code in range(len(MEMORY_CATEGORIES))])
+        total = np.concatenate(([self.timeline.before_bytes], self.timeline.allocated_bytes))[records]
+        found[_RESIDUE] += total - found.sum(axis=0)
+        return dict(zip(MEMORY_CATEGORIES, found.tolist(), strict=True))
+
+    def _level(self, code: int, records: Ints) -> Ints:
+        blocks = self.blocks.where(self.category == code)
+        allocated = _sum_before(np.maximum(blocks.begin, 0), blocks.bytes, records, blocks.begin == NOT_RECORDED)
+        return np.asarray(self.initial[code] + allocated - _sum_before(blocks.end, blocks.bytes, records))
+
+    def live(self, records: int) -> Ints:
+        """Return the places of the blocks allocated in the recording that are there after so many records."""
+        began = (self.blocks.begin != NOT_RECORDED) & (self.blocks.begin < records)
+        return np.flatnonzero(began & (self.blocks.end >= records))
+
+    def unseen_releases(self, records: int) -> int:
+        """Return the bytes of such blocks whose end is another allocation at their address: when is not recorded."""
+        live = self.live(records)
+        ended = live[self.blocks.end[live] < len(self.timeline.change_bytes)]
+        return int(self.blocks.bytes[ended[self.timeline.change_bytes[self.blocks.end[ended]] > 0]].sum())
+
+
+def _sum_before(record: Ints, size: Ints, records: Ints, always: Ints | None = None) -> Ints:
+    """Return, for each of `records`, the sum of the sizes whose record comes before it, or that count `always`."""
+    if always is not None:
+        record = np.where(always, -1, record)
+    order = np.argsort(record, kind="stable")
+    sums = np.concatenate((np.zeros(1, np.int64), np.cumsum(size[order])))
+    return np.asarray(sums[np.searchsorted(record[order], records, side="left")])
+
+
+def open_ledger(timeline: AllocatorTimeline, kind: int, blocks: Blocks, category: Ints, known: KnownTensors) -> Ledger:
+    """Return the ledger of one device.
+
+    Args:
+        timeline: its records.
+        kind: type of the device.
+        blocks: its blocks.
+        category: their categories.
+        known: what the run noted.
+    """
+    older = known.older
+    initial = np.zeros(len(MEMORY_CATEGORIES), np.int64)
+    of_blocks = int(blocks.bytes[blocks.begin == NOT_RECORDED].sum())
+    rest = max(0, timeline.before_bytes - of_blocks)
+    held = sum(older.values())
+    counted = held <= rest and kind != HOST
+    if counted:
+        for code, size in older.items():
+            initial[code] = size
+    initial[CODE["before"]] = rest - (held if counted else 0)
+    # torch counts the host's memory from the start of the recording.
+    outside = older if kind == HOST and held > timeline.before_bytes else {}
+    return Ledger(timeline, blocks, category, initial, outside, bool(known.noted_ns))
+
+
+def as_bytes(by_category: dict[int, int]) -> MemoryBytes:
+    """Return bytes by index into `MEMORY_CATEGORIES` as a record."""
+    return MemoryBytes(**{MEMORY_CATEGORIES[code]: size for code, size in by_category.items()})

@@ -11,15 +11,14 @@ from perfkit.engine.kinds.classify import Names, data_loading_rows, rows_by_key
 from perfkit.engine.steps.passes import NO_PASS, Passes
 from perfkit.engine.steps.windows import Steps
 from perfkit.phases import annotation
-from perfkit.records.per_rank.memory import MEMORY_CATEGORIES, MemoryCategory
+from perfkit.records.per_rank.memory import MemoryCategory
 from perfkit.records.per_rank.sharding import PASS_PHASES, PassPhase
-from perfkit.subjects.memory.blocks import NEVER_NS, NOT_RECORDED, UNDECIDED, Blocks, KnownTensors
-from perfkit.subjects.memory.origins import named
+from perfkit.subjects.memory.blocks import CODE, NEVER_NS, NOT_RECORDED, UNDECIDED, Blocks, KnownTensors
+from perfkit.subjects.memory.holders import named
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, Union, covers, uncovered_from
 
 Flags = NDArray[np.bool_]
-CODE: Final[dict[MemoryCategory, int]] = {name: code for code, name in enumerate(MEMORY_CATEGORIES)}
 _SHARDING: Final = "FSDP::"
 """Begins the annotations of FSDP2, in which only it allocates: it gathers and reduces parameters there."""
 _TO_DEVICE: Final = annotation("to_device")
@@ -131,11 +130,14 @@ class _Life:
 
     def _reaches(self, begins: Ints) -> Flags:
         """Return whether blocks are still allocated at the first of these instants after theirs, in the same step."""
+        is_next, instant = self._next(begins)
+        return np.asarray(is_next & (self._blocks.end_ns > instant))
+
+    def _next(self, begins: Ints) -> tuple[Flags, Ints]:
+        """Return whether one of these instants follows in a block's step, and the first of them after it."""
         following = np.searchsorted(begins, self._blocks.begin_ns, side="left")
-        instant = np.append(begins, NEVER_NS)[following]
         step = np.append(self._host.steps.of(begins), -2)[following]
-        reached: Flags = (step == self._step) & (self._blocks.end_ns > instant)
-        return reached
+        return np.asarray(step == self._step), np.append(begins, NEVER_NS)[following]
 
     @property
     def released_before_next(self) -> Flags:
@@ -155,16 +157,9 @@ class _Life:
             if thread in operators:
                 begin_ns = self._blocks.begin_ns[places]
                 in_operator[places] = self._blocks.end_ns[places] <= uncovered_from(operators[thread], begin_ns)
-        unused = self.made_before_backward & self._released_before_backward()
+        has_backward, backward_ns = self._next(self._host.begins_of("backward"))
+        unused = self.made_before_backward & has_backward & (self._blocks.end_ns <= backward_ns)
         return np.asarray(in_pass | in_operator | unused)
-
-    def _released_before_backward(self) -> Flags:
-        begins = self._host.begins_of("backward")
-        following = np.searchsorted(begins, self._blocks.begin_ns, side="left")
-        step = np.append(self._host.steps.of(begins), -2)[following]
-        instant = np.append(begins, 0)[following]
-        released: Flags = (step == self._step) & (self._blocks.end_ns <= instant)
-        return released
 
     def noted_in_step(self, known: KnownTensors) -> Flags:
         """Allocated in a step in which the run noted what the gradients are."""

@@ -9,7 +9,7 @@ import numpy as np
 from perfkit.python_functions import is_own
 from perfkit.records.per_rank.memory import DeviceSnapshot, OutOfMemory, SnapshotBlock, SnapshotHolder
 from perfkit.storage.memory_snapshot_file import DeviceMemory, History, Stack
-from perfkit.subjects.memory.blocks import NOT_RECORDED
+from perfkit.subjects.memory.blocks import NOT_RECORDED, match_releases
 from perfkit.subjects.memory.holders import MOST_BLOCKS, MOST_HOLDERS, OTHERS
 from perfkit.trace.intervals import Ints
 
@@ -74,20 +74,16 @@ def find_lives(memory: DeviceMemory) -> Lives:
     """Return the blocks of the history, and those that the snapshot has from before it."""
     history, blocks = memory.history, memory.blocks
     change = changes(history)
-    used = np.flatnonzero(change)
-    order = used[np.argsort(history.address[used], kind="stable")]
-    address, allocates = history.address[order], change[order] > 0
-    following = np.append(order[1:], len(change))
-    following[np.append(address[1:] != address[:-1], True)] = len(change)
-    first = np.append(True, address[1:] != address[:-1])[: len(order)]
-    older = first & ~allocates
-    held = blocks.allocated & ~np.isin(blocks.address, address[allocates & (following == len(change))])
-    begin = np.concatenate((order[allocates], np.full(int(older.sum() + held.sum()), NOT_RECORDED)))
-    end = np.concatenate((following[allocates], order[older], np.full(int(held.sum()), len(change))))
-    rows = np.concatenate((order[allocates], order[older]))
-    stack = np.concatenate((history.stack[order[allocates]], np.full(int(older.sum()), -1), blocks.stack[held]))
-    size = np.concatenate((history.size[rows], blocks.asked[held]))
-    return Lives(begin=begin, end=end, size=size, stack=stack)
+    record, begin, end = match_releases(history.address, change, np.flatnonzero(change))
+    open_at = history.address[record][(begin >= 0) & (end == len(change))]
+    held = blocks.allocated & ~np.isin(blocks.address, open_at)
+    count = int(held.sum())
+    return Lives(
+        begin=np.append(begin, np.full(count, NOT_RECORDED)),
+        end=np.append(end, np.full(count, len(change))),
+        size=np.append(history.size[record], blocks.asked[held]),
+        stack=np.append(np.where(begin >= 0, history.stack[record], -1), blocks.stack[held]),
+    )
 
 
 def tabulate(memory: DeviceMemory) -> DeviceSnapshot:

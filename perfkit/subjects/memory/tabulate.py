@@ -10,17 +10,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from perfkit.engine.breakdown import Activity
-from perfkit.engine.kinds.classify import Names
 from perfkit.engine.steps.annotations import annotation_rows
-from perfkit.engine.steps.passes import Passes
-from perfkit.engine.steps.windows import Steps
+from perfkit.engine.trace_context import TraceContext
 from perfkit.records.common import CATEGORIES, Category
 from perfkit.records.per_rank.memory import MemoryBytes
 from perfkit.records.rank import MemoryCurve, MemoryPeak, MemoryUse
-from perfkit.subjects.memory.blocks import find_blocks, find_known, of_device
+from perfkit.subjects.memory.blocks import Ledger, as_bytes, find_blocks, find_known, of_device, open_ledger
 from perfkit.subjects.memory.categories import HostActivity, categorize, find_host_activity
 from perfkit.subjects.memory.holders import tabulate_peak
-from perfkit.subjects.memory.ledger import Ledger, as_bytes, open_ledger
 from perfkit.trace.events import HOST, AllocatorTimeline, Events, RankTrace, device_name
 from perfkit.trace.intervals import Ints, innermost, measure
 
@@ -42,14 +39,15 @@ class _Windows(NamedTuple):
     end_ns: Ints
 
 
-def tabulate_memory(
-    trace: RankTrace, names: Names, activity: Activity, steps: Steps, step_marker: str | None, passes: Passes
-) -> list[MemoryUse]:
+def tabulate_memory(context: TraceContext) -> list[MemoryUse]:
     """Return the memory use of each device, the host first; devices without known levels are skipped."""
+    trace, steps = context.trace, context.steps
+    if not trace.memory:
+        return []
     start_ns = np.maximum(steps.host_start_ns, steps.bounds[0])
     windows = _Windows(start_ns, np.append(start_ns[1:], max(steps.bounds[-1], start_ns[-1])))
-    phases = annotation_rows(trace.events, names, steps, step_marker)
-    host = find_host_activity(trace.events, names, steps, passes)
+    phases = annotation_rows(trace.events, context.names, steps, context.step_marker)
+    host = find_host_activity(trace.events, context.names, steps, context.passes)
     uses = []
     for (kind, number), timeline in trace.memory.items():
         if peaks := _peaks(timeline, steps.number, windows):
@@ -62,7 +60,7 @@ def tabulate_memory(
                 steps=[peak for peak, _ in peaks.values()],
                 peak=peak,
                 phase=_phase(trace.events, phases, instant),
-                category=_category(activity, instant),
+                category=_category(context.activity, instant),
                 curve=curve,
             )
             if (ledger := _ledger(trace, (kind, number), host)) is not None:

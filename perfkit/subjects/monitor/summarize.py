@@ -1,23 +1,29 @@
 """Sums up the step logs of a run."""
 
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.base.statistics.series import block_length
 from perfkit.engine.ranks.lateness import excess
-from perfkit.records.per_run.monitor import EarlyEnd, MonitorSummary, StepTimeChange, StepTimeCurve
-from perfkit.subjects.monitor.changes import find_changes
+from perfkit.records.common import Observation
+from perfkit.records.monitor import LOSS_GIVEN
+from perfkit.records.per_run.monitor import EarlyEnd, MonitorSummary, StepTimeCurve
 from perfkit.subjects.monitor.course import Course, plain_steps, settled_course, warmup_length
 from perfkit.subjects.monitor.late import MOST_LATE, Lateness, find_late_ranks, rank_levels
-from perfkit.subjects.monitor.stalls import LongSteps, Stalls, find_stalls, long_steps
+from perfkit.subjects.monitor.stalls import Stalls, find_changes, find_stalls, long_steps
 from perfkit.subjects.monitor.table import StepTable, Values, over_ranks, own_ns
 
 _FEWEST_LACKING: Final = 10
 """A log that lacks so many of the last steps ends early: ranks that wait for each other are at most a step apart, and
 reading the logs of a run that goes on takes a moment."""
 _QUANTILES: Final = (0.1, 0.5, 0.9)
+
+
+_NO_STALLS: Final = Stalls([], [], 0)
 
 
 class LogFacts(NamedTuple):
@@ -31,57 +37,31 @@ class LogFacts(NamedTuple):
     last_loss: float | None
 
 
-class _Found(NamedTuple):
-    changes: list[StepTimeChange]
-    stalls: Stalls
-    uneven: LongSteps
-    lateness: Lateness
-    lateness_known: bool
-
-
-_NOTHING: Final = _Found([], Stalls([], [], 0), LongSteps(0, 0, None), Lateness([], 0), lateness_known=False)
-
-
 def summarize(table: StepTable, facts: LogFacts) -> MonitorSummary:
     """Return the analysis of a run's logs; `table` has all steps (see `align`)."""
     plain, longest = _timed_steps(table)
     warmup = warmup_length(longest)
     settled = plain.between(slice(warmup, None))
     course = settled_course(settled)
-    found = _find(course) if course else _NOTHING
     early = _early_ends(table)
     return MonitorSummary(
         ranks=len(table.ranks),
-        world_size=max(facts.world_size, table.ranks[-1] + 1),
         first_step=int(table.first[0]),
         last_step=int(table.first[-1] + table.counts[-1]) - 1,
         steps=int(table.counts.sum()),
         rolled_up_steps=int(table.counts[table.counts > 1].sum()),
         left_out_steps=int(table.counts.sum() - plain.counts.sum()),
         warmup_steps=int(plain.counts[:warmup].sum()),
-        span_ns=facts.span_ns,
         step_ns=round(float(np.average(longest[warmup:], weights=settled.counts))) if len(longest) else 0,
         data_share=_share(settled, "data_ns"),
         collective_share=_share(settled, "collective_ns"),
         pause_ns=_pauses(table),
-        peak_allocated_bytes=facts.peak_allocated_bytes,
-        peak_rss_bytes=facts.peak_rss_bytes,
-        first_loss=facts.first_loss,
-        last_loss=facts.last_loss,
-        changes=found.changes,
-        stalls=found.stalls.periodic,
-        slow_steps=found.stalls.slow,
-        slow_step_count=found.stalls.slow_count,
-        single_steps=found.uneven.single,
-        long_step_count=found.uneven.longer,
-        long_step_times=found.uneven.times,
-        late_ranks=found.lateness.late,
-        late_rank_count=found.lateness.late_count,
         compared=course is not None,
-        lateness_known=found.lateness_known,
         early_ends=early[:MOST_LATE],
         early_end_count=len(early),
         curve=curve(table),
+        **facts._replace(world_size=max(facts.world_size, table.ranks[-1] + 1))._asdict(),
+        **_find(course),
     )
 
 
@@ -89,7 +69,7 @@ def find_slow_steps(table: StepTable) -> Stalls:
     """Return the stalls and slow steps of a run of which only the times of its steps are known."""
     plain, longest = _timed_steps(table)
     course = settled_course(plain.between(slice(warmup_length(longest), None)))
-    return find_stalls(course, None) if course else _NOTHING.stalls
+    return find_stalls(course, None) if course else _NO_STALLS
 
 
 def _timed_steps(table: StepTable) -> tuple[StepTable, NDArray[np.float64]]:
@@ -100,20 +80,34 @@ def _timed_steps(table: StepTable) -> tuple[StepTable, NDArray[np.float64]]:
     return plain.between(known), longest[known]
 
 
-def _find(course: Course) -> _Found:
-    own, uneven = own_ns(course.table), long_steps(course)
-    if own is None:
-        changes, stalls = find_changes(course, {}), find_stalls(course, None)
-        return _Found(changes, stalls, uneven, Lateness([], 0), lateness_known=False)
-    excess_ns = excess(own)
-    levels = rank_levels(course, excess_ns)
-    return _Found(
-        find_changes(course, levels),
-        find_stalls(course, excess_ns),
-        uneven,
-        find_late_ranks(course, own, excess_ns, levels),
-        lateness_known=True,
-    )
+def _find(course: Course | None) -> dict[str, Any]:
+    """Return the fields of a summary about what the compared steps show; None without enough of them."""
+    if course is None:
+        return {
+            "changes": [],
+            "late_ranks": [],
+            "late_rank_count": 0,
+            "lateness_known": False,
+            **_of_stalls(_NO_STALLS),
+        }
+    uneven, own = long_steps(course), own_ns(course.table)
+    excess_ns = None if own is None else excess(own)
+    levels = {} if excess_ns is None else rank_levels(course, excess_ns)
+    late = Lateness([], 0) if own is None or excess_ns is None else find_late_ranks(course, own, excess_ns, levels)
+    return {
+        "changes": find_changes(course, levels),
+        "single_steps": uneven.single,
+        "long_step_count": uneven.longer,
+        "long_step_times": uneven.times,
+        "late_ranks": late.late,
+        "late_rank_count": late.late_count,
+        "lateness_known": own is not None,
+        **_of_stalls(find_stalls(course, excess_ns)),
+    }
+
+
+def _of_stalls(found: Stalls) -> dict[str, Any]:
+    return {"stalls": found.periodic, "slow_steps": found.slow, "slow_step_count": found.slow_count}
 
 
 def _early_ends(table: StepTable) -> list[EarlyEnd]:
@@ -169,3 +163,75 @@ def _in_blocks(values: Values, size: int) -> Values:
 
 def _whole(values: Values) -> list[int]:
     return [round(float(value)) for value in values]
+
+
+# ---- findings --------------------------------------------------------------------------------------------------------
+
+
+EARLY_END: Final = "monitor_log_ends_early"
+
+
+def monitor_findings(summary: MonitorSummary) -> Iterator[Observation]:
+    """Yield what was found: changes of the step time, stalls, slow steps, late ranks, logs that end early."""
+    for change, following in zip_longest(summary.changes, summary.changes[1:]):
+        rank = change.ranks[0] if change.rank_count == 1 else None
+        yield Observation("step_time_changed", {"change": change, "following": following}, rank=rank)
+    for stall in summary.stalls:
+        yield Observation("periodic_stalls", {"stall": stall}, rank=stall.rank)
+    if summary.slow_steps:
+        yield Observation("slow_steps", {"steps": summary.slow_steps, "count": summary.slow_step_count})
+    if late := summary.late_ranks:
+        only = late[0].rank if summary.late_rank_count == 1 else None
+        yield Observation("rank_late_over_run", {"late": late, "count": summary.late_rank_count}, rank=only)
+    if ends := summary.early_ends:
+        count, only = summary.early_end_count, ends[0].rank if summary.early_end_count == 1 else None
+        yield Observation(
+            "monitor_log_ends_early", {"ends": ends, "count": count, "last_step": summary.last_step}, rank=only
+        )
+
+
+class BadLosses(NamedTuple):
+    """The steps of a rank whose loss is not a number, of those with a known one."""
+
+    first_step: int
+    steps: int
+    lasting: bool
+    """Whether `first_step` begins a stretch up to the last known loss; otherwise a number follows at some step."""
+    rolled_up: bool
+    """Whether steps are logged together with others, whose mean is then not a number either."""
+    or_before: bool
+    """Whether it may have begun before `first_step`: nothing is known of the loss of the step before."""
+
+
+def find_bad_losses(records: NDArray[np.void]) -> BadLosses | None:
+    """Return the steps of a rank's log whose loss is not a number; None if all known losses are numbers."""
+    rows = np.flatnonzero(records["flags"] & LOSS_GIVEN)
+    known = records[rows]
+    bad = ~np.isfinite(known["loss"])
+    if not bad.any():
+        return None
+    lasting = bool(bad[-1])
+    if lasting:
+        bad[: np.flatnonzero(np.append(True, ~bad))[-1]] = False  # what is followed by a number
+    found, row = known[bad], int(rows[bad][0])
+    is_unknown = row - 1 not in rows if row else records["step"][0] > 0
+    return BadLosses(
+        first_step=int(found["step"][0]),
+        steps=int(found["steps"].sum()),
+        lasting=lasting,
+        rolled_up=bool((found["steps"] > 1).any()),
+        or_before=lasting and bool(is_unknown),
+    )
+
+
+def not_a_number(found: Mapping[int, BadLosses], ranks: int) -> Observation:
+    """Return since when losses are not a number, or in how many steps; those up to the last known one count first.
+
+    Args:
+        found: What `find_bad_losses` has found, by rank, of at least one.
+        ranks: Ranks with a log.
+    """
+    chosen = {rank: one for rank, one in found.items() if one.lasting} or found
+    first = min(chosen.values(), key=lambda one: one.first_step)
+    who = [rank for rank, one in chosen.items() if one.first_step == first.first_step]
+    return Observation("loss_not_a_number", first._asdict() | {"ranks": [] if len(who) == ranks else who})

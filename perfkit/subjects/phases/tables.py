@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from perfkit.base.formatting import duration, escape_unprintable, format_percent
-from perfkit.records.aggregate import MAJORITY
+from perfkit.records.aggregate import MAJORITY, add_phases
 from perfkit.records.rank import PhaseStat
 from perfkit.records.run import RunReport
 from perfkit.tables import aggregates as sums
@@ -13,7 +13,7 @@ from perfkit.tables.specification import Cell, Field, Instance, Table, joined, m
 
 def tables(run: RunReport, top: int) -> Iterator[Table | None]:
     """Yield the program's annotated phases, mean per step and rank."""
-    merged = sums.merged_phases(run)
+    merged = add_phases(row for rank in run.ranks for row in rank.phases)
     steps = sum(len(rank.steps) for rank in run.ranks)
     wall = sum(step.wall_ns for step in sums.steps_of(run))
     columns = (

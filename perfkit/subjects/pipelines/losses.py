@@ -22,23 +22,22 @@ _FORMULA_STAGES: Final = {"gpipe": 1, "1f1b": 1, "interleaved": 2}
 """Schedules whose ideal bubble the formula of metrics.md section 13 gives, with their stages per rank."""
 
 
-def _pipelines(context: LossContext) -> list[Pipeline]:
-    """Return the pipelines of known ideal bubble, without waiting for late ranks, which other advice is about.
+def _pipeline(context: LossContext) -> Pipeline | None:
+    """Return the first pipeline of known ideal bubble, without waiting for late ranks, which other advice is about.
 
-    Those that have no late rank come first: in the others the ideal bubble is that of longer micro-batches.
+    One without a late rank is preferred: in others the ideal bubble is that of longer micro-batches.
     """
     run = context.run
     late = late_besides_stages(run.pipelines, run.cross_rank)
     gain_ns = (run.cross_rank.stragglers_gain_ns or 0) if run.cross_rank else 0
-    return [one for one in without_late(run.pipelines, late, gain_ns) if one.ideal_share is not None]
+    return next((one for one in without_late(run.pipelines, late, gain_ns) if one.ideal_share is not None), None)
 
 
 def pipeline_bubble(context: LossContext) -> Loss | None:
     """The bubble that follows from the schedule."""
-    found = _pipelines(context)
-    if not found:
+    pipeline = _pipeline(context)
+    if pipeline is None:
         return None
-    pipeline = found[0]
     ideal, share = pipeline.ideal_share or 0.0, pipeline.bubble_share
     if share < MIN_COMMON_SHARE or ideal < MAJORITY * share:
         return None
@@ -56,10 +55,9 @@ def pipeline_bubble(context: LossContext) -> Loss | None:
 
 def pipeline_transfers(context: LossContext) -> Loss | None:
     """The bubble that follows from transfers."""
-    found = _pipelines(context)
-    if not found:
+    pipeline = _pipeline(context)
+    if pipeline is None:
         return None
-    pipeline = found[0]
     wall_ns, bubble_ns = (sum(getattr(row, field) for row in pipeline.ranks) for field in ("wall_ns", "bubble_ns"))
     late = late_besides_stages(context.run.pipelines, context.run.cross_rank)
     lags_ns = [row.lag_ns for row in stragglers_of(context.run) if row.rank in late]

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from msgspec.structs import asdict
+
 from perfkit.records.facts import Statement, statement
 from perfkit.records.manifest import RunManifest
 from perfkit.records.per_rank.operator_work import (
@@ -71,19 +73,8 @@ def _device(ranks: Sequence[RankReport], names: Sequence[str], manifest: RunMani
 
 def _row(work: OperatorWork, peaks: DevicePeaks | None) -> RooflineRow:
     bound, bound_ns = _bound(work, peaks) if peaks else (None, None)
-    return RooflineRow(
-        kind=work.kind,
-        operator=work.operator,
-        shapes=work.shapes,
-        dtype=work.dtype,
-        tensor_cores=work.tensor_cores,
-        count=work.count,
-        total_ns=work.total_ns,
-        flops=float(work.flops),
-        bytes=float(work.bytes),
-        bound=bound,
-        bound_ns=bound_ns,
-    )
+    figures = {"flops": float(work.flops), "bytes": float(work.bytes), "bound": bound, "bound_ns": bound_ns}
+    return RooflineRow(**asdict(work) | figures)
 
 
 def _module(work: ModuleWork, peaks: DevicePeaks | None) -> ModuleRow:

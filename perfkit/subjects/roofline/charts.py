@@ -7,7 +7,7 @@ from perfkit.records.per_rank.operator_work import MATRIX_KINDS, WORK_WORDS
 from perfkit.records.roofline import DevicePeaks, Roofline, RooflineRow
 from perfkit.records.run import RunReport
 from perfkit.subjects.roofline.tables import element_type
-from perfkit.tables.charts import Chart, RunChart, Spec, axis
+from perfkit.tables.charts import Chart, RunChart, Spec, as_html, axis
 from perfkit.tables.labels import HUES
 
 _MOST_POINTS: Final = 200
@@ -88,7 +88,7 @@ def _points(rows: list[RooflineRow], roof: Roofline) -> list[Spec]:
 
 def _label(row: RooflineRow, roof: Roofline) -> str:
     """Return what a point is, as HTML: plotly's texts are."""
-    name = escape_unprintable(row.operator).replace("&", "&amp;").replace("<", "&lt;")
+    name = as_html(row.operator)
     share = "" if row.share is None else f", {format_percent(row.share)} of the {row.bound} bound"
     return (
         f"{name} {row.shapes}, {element_type(row)}<br>{format_percent(row.total_ns / roof.total_ns)} of compute{share}"

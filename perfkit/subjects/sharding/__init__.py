@@ -4,24 +4,8 @@ from typing import Final
 
 from perfkit.engine.run_context import RunContext
 from perfkit.engine.subject import Subject
-from perfkit.engine.trace_context import TraceContext
-from perfkit.records.per_rank.sharding import DividedWork, IssuedCollectives, ShardedParameters
-
-
-def _issued(trace: TraceContext) -> list[IssuedCollectives]:
-    if not len(trace.collectives.start):
-        return []
-    from perfkit.subjects.sharding.issued import tabulate_issued
-
-    return tabulate_issued(trace.collectives, trace.passes, trace.layers)
-
-
-def _parameters(trace: TraceContext) -> ShardedParameters | None:
-    if not len(trace.collectives.start):
-        return None
-    from perfkit.subjects.sharding.parameters import summarize_sharding
-
-    return summarize_sharding(trace.events, trace.device, trace.activity, trace.collectives, trace.passes, trace.layers)
+from perfkit.plugins import on_use
+from perfkit.records.per_rank.sharding import DividedWork
 
 
 def _divided(run: RunContext) -> list[DividedWork]:
@@ -36,6 +20,9 @@ SUBJECT: Final = Subject(
     needs=("ranks",),
     tables="perfkit.subjects.sharding.tables:tables",
     losses="perfkit.subjects.sharding.losses:LOSSES",
-    rank={"issued_collectives": _issued, "sharded_parameters": _parameters},
+    rank={
+        "issued_collectives": on_use("perfkit.subjects.sharding.exposure:tabulate_issued"),
+        "sharded_parameters": on_use("perfkit.subjects.sharding.parameters:summarize_sharding"),
+    },
     run={"divided_work": _divided},
 )

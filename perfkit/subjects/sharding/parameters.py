@@ -5,24 +5,25 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.engine.breakdown import Activity
 from perfkit.engine.communication.collective_metadata import flagged, message_sizes
 from perfkit.engine.communication.collectives import Collectives
 from perfkit.engine.communication.issue_sites import UNKNOWN, Layers
-from perfkit.engine.kinds.classify import Device
-from perfkit.engine.steps.passes import Passes
+from perfkit.engine.trace_context import TraceContext
 from perfkit.records.aggregate import add_gathers
 from perfkit.records.per_rank.sharding import PASS_PHASES, ParameterGathers, ShardedParameters
-from perfkit.subjects.sharding.exposure import Exposure, compute_begins, compute_between, compute_ends, split_exposed
-from perfkit.subjects.sharding.issued import (
+from perfkit.subjects.sharding.exposure import (
+    Exposure,
+    compute_begins,
+    compute_between,
+    compute_ends,
     divides_layers,
     group_rows,
     phase_name,
     phases_of,
     serves_shards,
+    split_exposed,
     sum_rows,
 )
-from perfkit.trace.events import Events
 from perfkit.trace.intervals import Coverage, Ints
 
 _BACKWARD: Final = PASS_PHASES.index("backward")
@@ -40,10 +41,12 @@ class _Context(NamedTuple):
     """When the compute of each pass begins."""
 
 
-def summarize_sharding(
-    events: Events, device: Device, activity: Activity, collectives: Collectives, passes: Passes, layers: Layers
-) -> ShardedParameters | None:
+def summarize_sharding(trace: TraceContext) -> ShardedParameters | None:
     """Return what the collectives of sharded parameters cost; None without any all-gather of parameters."""
+    collectives = trace.collectives
+    if not len(collectives.start):
+        return None
+    events, device, activity, passes, layers = trace.events, trace.device, trace.activity, trace.passes, trace.layers
     shards = flagged(collectives.kinds, collectives.kind, serves_shards)
     divides = flagged(collectives.kinds, collectives.kind, divides_layers)
     shards |= (layers.site >= 0) & ~divides

@@ -11,17 +11,7 @@ from perfkit.records.run import RunReport
 from perfkit.tables import aggregates as sums
 from perfkit.tables.aggregates import TIMES
 from perfkit.tables.labels import LONG, rank_label, step_label
-from perfkit.tables.specification import (
-    RANK,
-    RUN,
-    Listing,
-    Table,
-    data,
-    make_table,
-    number,
-    of_ranks,
-    words,
-)
+from perfkit.tables.specification import RANK, RUN, Listing, Table, data, make_table, number, of_ranks, words
 
 
 class _Slow(NamedTuple):

@@ -3,19 +3,11 @@
 from typing import Final
 
 from perfkit.engine.subject import Subject
-from perfkit.engine.trace_context import TraceContext
-from perfkit.records.per_rank.work import Work
-
-
-def _work(trace: TraceContext) -> Work:
-    from perfkit.subjects.work.tabulate import tabulate_work
-
-    return tabulate_work(trace.located, trace.names, trace.device, trace.steps)
-
+from perfkit.plugins import on_use
 
 SUBJECT: Final = Subject(
     tables="perfkit.subjects.work.tables:tables",
     losses="perfkit.subjects.work.losses:LOSSES",
-    rank={"work": _work},
+    rank={"work": on_use("perfkit.subjects.work.tabulate:tabulate_work")},
     in_answer=False,
 )

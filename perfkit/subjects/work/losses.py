@@ -4,11 +4,7 @@ import re
 from collections import Counter
 from typing import Final
 
-from perfkit.engine.losses.context import (
-    MIN_SHARE,
-    LossContext,
-    exposed_without_stragglers,
-)
+from perfkit.engine.losses.context import MIN_SHARE, LossContext, exposed_without_stragglers
 from perfkit.engine.losses.loss import Loss, Rules
 from perfkit.engine.whatif.changes import NO_COPIES
 from perfkit.records.aggregate import MAJORITY

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from perfkit.base.formatting import duration, escape_unprintable, format_percent
-from perfkit.records.aggregate import MAJORITY, REPORTED_SHARE
+from perfkit.records.aggregate import MAJORITY, REPORTED_SHARE, add_operators
 from perfkit.records.per_rank.work import KernelWork, Work, WorkNode, WorkTree, WorkView
 from perfkit.records.per_rank.work_trees import Path, merge_work, paths_of
 from perfkit.records.rank import OperatorStat
 from perfkit.records.run import RunReport
-from perfkit.tables.aggregates import merged_operators, steps_of
+from perfkit.tables.aggregates import steps_of
 from perfkit.tables.instances import kernel_instances, operator_instances, work_instances
 from perfkit.tables.kernel_names import LONGEST, shorten
 from perfkit.tables.labels import INDENT, SHORT, counted, per_step
@@ -190,7 +190,7 @@ _LAUNCH: Final = (
 
 def _operators(run: RunReport, top: int) -> Table | None:
     """Return kernels and operators by summed time over all ranks."""
-    merged = merged_operators(run)
+    merged = add_operators(row for rank in run.ranks for row in rank.operators)
     wall_ns = sum(step.wall_ns for step in steps_of(run))
     instances = operator_instances(run)
     columns = (

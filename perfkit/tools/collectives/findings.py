@@ -9,7 +9,7 @@ from perfkit.records.benchmark import CollectiveBenchmark, Measurement, Series, 
 from perfkit.records.common import Finding, Observation
 from perfkit.report.wording import worded
 from perfkit.report.wording.findings import word_all
-from perfkit.subjects.comparison.benchmark_gates import find_few_repeats, find_shared_cores
+from perfkit.subjects.comparison.gates import find_few_repeats, find_shared_cores
 from perfkit.tools.collectives.config import OPERATIONS
 
 

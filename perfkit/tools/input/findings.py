@@ -6,7 +6,7 @@ from typing import Final
 from perfkit.records.benchmark import InputBenchmark
 from perfkit.records.common import Finding, Observation
 from perfkit.report.wording.findings import word_all
-from perfkit.subjects.comparison.benchmark_gates import find_few_repeats, find_shared_cores
+from perfkit.subjects.comparison.gates import find_few_repeats, find_shared_cores
 
 _STILL_CACHED: Final = 0.05
 _STRIPED_BYTES: Final = 64 << 20

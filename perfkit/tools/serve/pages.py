@@ -27,11 +27,10 @@ from perfkit.records.common import CATEGORIES
 from perfkit.records.report import Report
 from perfkit.report import DEFAULT_TOP, reporter
 from perfkit.report.content.answer import run_answer
-from perfkit.report.content.first_screen import LedgerRow, ledger
+from perfkit.report.content.ledger import DrawnRow, drawn_ledger
 from perfkit.storage.discovery import RunLocation
 from perfkit.storage.run_folder import read_manifest
-from perfkit.tables.charts import PATTERNS
-from perfkit.tables.labels import COLOURS, LONG
+from perfkit.tables.labels import COLOURS, LONG, PATTERNS
 from perfkit.tools.serve.runs import RunList, find_trace, has_data, key_of, links, signature_of
 
 _HTML: Final = "text/html; charset=utf-8"
@@ -66,7 +65,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     verdict: str
     tone: str
     """As in `perfkit.tables.specification.Tone`; `error` if the run cannot be analysed."""
-    rows: list[LedgerRow] = []
+    rows: list[DrawnRow] = []
     """What takes the step; empty without steps."""
 
 
@@ -241,7 +240,7 @@ def _summarized(report: Report) -> RunSummary:
     """Return the answer of the only run of a report."""
     (run,) = report.runs
     answer = run_answer(run)
-    found = ledger(run, answer.parts)
+    found = drawn_ledger(run, answer.parts)
     return RunSummary(verdict=answer.headline, tone=answer.tone, rows=found.rows if found else [])
 
 

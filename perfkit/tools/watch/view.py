@@ -13,11 +13,16 @@ from perfkit.records.manifest import RunManifest
 from perfkit.records.monitor import LOSS_GIVEN
 from perfkit.report.wording.findings import word, word_all
 from perfkit.storage.step_log.follow import Records, RunFollower
-from perfkit.subjects.monitor.align import align, rank_steps
 from perfkit.subjects.monitor.course import plain_steps
-from perfkit.subjects.monitor.findings import EARLY_END, find_bad_losses, monitor_findings, not_a_number
-from perfkit.subjects.monitor.summarize import LogFacts, summarize
-from perfkit.subjects.monitor.table import PARTS, StepTable, Values, over_ranks, own_ns
+from perfkit.subjects.monitor.summarize import (
+    EARLY_END,
+    LogFacts,
+    find_bad_losses,
+    monitor_findings,
+    not_a_number,
+    summarize,
+)
+from perfkit.subjects.monitor.table import PARTS, StepTable, Values, align, over_ranks, own_ns, rank_steps
 from perfkit.subjects.monitor.tables import uneven_sentence
 
 RECENT: Final = 32

@@ -11,7 +11,7 @@ from perfkit.pipeline.words import find_insights
 from perfkit.records.per_run.whatif import PredictedSaving
 from perfkit.records.report import Insight, Report
 from perfkit.records.run import RunReport
-from perfkit.report.content.advice import advice
+from perfkit.report.content.answer import advice
 from tests.support.reports.report_builders import MS, make_loading, make_rank, make_step
 from tests.support.reports.scaling_builders import make_ranks, make_scaled
 

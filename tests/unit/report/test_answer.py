@@ -15,14 +15,7 @@ from perfkit.records.run import RunReport, StepTimes
 from perfkit.report.content.answer import run_answer
 from perfkit.report.renderers import answer
 from tests.support.monitor.made_runs import own_times, write_run
-from tests.support.reports.report_builders import (
-    MS,
-    make_foreign_run,
-    make_rank,
-    make_report,
-    make_run,
-    make_step,
-)
+from tests.support.reports.report_builders import MS, make_foreign_run, make_rank, make_report, make_run, make_step
 from tests.unit.report.test_golden import REPORTS
 
 LONG = "a sentence that goes on for very long " * 30

@@ -15,7 +15,7 @@ from perfkit.cli import main
 from perfkit.pipeline.whatif import predict
 from perfkit.records.report import BESIDES_STEPS, Insight, Report
 from perfkit.records.run import RunReport
-from perfkit.report.content.advice import advice
+from perfkit.report.content.answer import advice
 from perfkit.report.content.ledger import parts
 from perfkit.report.renderers import answer
 from tests.conftest import TRACES

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from perfkit.records.comparison import Comparison, Side
 from perfkit.records.report import Report
 from perfkit.records.run import RunReport
-from perfkit.report.charts.run import run_charts, subject_charts
-from perfkit.report.charts.scaling import series_charts
+from perfkit.report.charts.run import run_charts, series_charts, subject_charts
 from perfkit.report.renderers.html import write
 from perfkit.report.views.comparison import page_charts
 from perfkit.subjects.comparison.changes import changes

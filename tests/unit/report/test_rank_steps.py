@@ -6,9 +6,8 @@ from msgspec.structs import replace
 from perfkit.records.common import Finding
 from perfkit.records.cross_rank import CrossRankSummary, Straggler
 from perfkit.records.per_run.communication import LinkedCollective
-from perfkit.report.charts import rank_steps as module
-from perfkit.report.charts.rank_steps import MOST_RANKS, rank_steps
-from perfkit.report.renderers.explorer import _collective, explorer
+from perfkit.report.renderers import explorer as module
+from perfkit.report.renderers.explorer import MOST_RANKS, _collective, explorer, rank_steps
 from tests.support.reports.report_builders import MS, make_rank, make_run, make_step
 
 

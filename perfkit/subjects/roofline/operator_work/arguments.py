@@ -96,6 +96,17 @@ class Arguments(NamedTuple):
         return [tensor for tensor in self.tensors if tensor is not None]
 
 
+class Work(NamedTuple):
+    """What one call of an operator needs at least."""
+
+    flops: int
+    """Arithmetic operations; a multiplication and an addition are two."""
+    bytes: int
+    """Memory traffic if every input is read once and every output written once."""
+    dtype: str | None
+    """Type of the elements; of a matrix product that of its factors. None if it was not recorded."""
+
+
 def decode_arguments(dims: Any, types: Any, concrete: Any) -> Arguments:
     """Return the arguments from `Input Dims`, `Input type` and `Concrete Inputs`, decoded from JSON.
 

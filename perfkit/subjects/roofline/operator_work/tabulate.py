@@ -1,12 +1,13 @@
 """Add up the work and the time of a rank's operators, by operator and shapes (metrics.md section 18)."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perfkit.engine.attribution.call_paths import PathTable, PathTexts, sum_by
 from perfkit.engine.attribution.views import Located
 from perfkit.engine.breakdown import Activity
 from perfkit.engine.kinds.classify import (
@@ -18,21 +19,28 @@ from perfkit.engine.kinds.classify import (
     nested_on_thread,
 )
 from perfkit.engine.steps.windows import Steps
+from perfkit.engine.trace_context import TraceContext
 from perfkit.records.per_rank.operator_work import (
     FLOAT32_OR_TF32,
     MATRIX_KINDS,
     MOST_WORK,
     TF32,
+    ModuleWork,
     NotModelled,
     OperatorWork,
     RankWork,
     UnmodelledOperator,
+    add_modules,
     add_operator_work,
     add_unmodelled,
 )
-from perfkit.subjects.roofline.operator_work.assign import Owners, find_owners
-from perfkit.subjects.roofline.operator_work.known_work import DistinctCall, KnownWork, find_known_work
-from perfkit.subjects.roofline.operator_work.modules import tabulate_modules
+from perfkit.subjects.roofline.operator_work.known_work import (
+    DistinctCall,
+    KnownWork,
+    Owners,
+    find_known_work,
+    find_owners,
+)
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
 
@@ -57,20 +65,10 @@ class _Time(NamedTuple):
     """What the kernel's name shows of them."""
 
 
-def tabulate_operator_work(
-    events: Events, names: Names, device: Device, activity: Activity, steps: Steps, located: Located
-) -> RankWork | None:
-    """Return the work of the operators in the steps; None if no shapes were recorded.
-
-    Args:
-        events: the trace.
-        names: classes by name.
-        device: its device activities.
-        activity: what is active when.
-        steps: its steps.
-        located: what its work belongs to.
-    """
-    if not len(events.operator_args.inputs_row):
+def tabulate_operator_work(trace: TraceContext) -> RankWork | None:
+    """Return the work of the operators in the steps; None without recorded shapes, or if their times are unknown."""
+    events, names, device, steps = trace.events, trace.names, trace.device, trace.steps
+    if not len(events.operator_args.inputs_row) or trace.lacks_device_events:
         return None
     rows = events.rows(EventKind.OPERATOR)
     if not len(device.row):
@@ -80,10 +78,10 @@ def tabulate_operator_work(
     is_modelled = known.call >= 0
     is_composite = is_modelled & composite[known.call] if len(composite) else is_modelled
     owners = find_owners(events, rows, is_modelled, is_composite)
-    times = _on_device(events, device, steps, rows) if len(device.row) else _on_host(events, activity, rows)
+    times = _on_device(events, device, steps, rows) if len(device.row) else _on_host(events, trace.activity, rows)
     if len(device.row):  # what launches kernels itself is not waiting for those that it calls
         owners = owners._replace(calls_others=np.zeros_like(owners.calls_others))
-    return _tabulate(events, rows, known, owners, times, located)
+    return _tabulate(events, rows, known, owners, times, trace.located)
 
 
 def _computing(events: Events, names: Names, rows: Ints) -> Ints:
@@ -165,15 +163,13 @@ def _modelled(
 ) -> Iterable[OperatorWork]:
     """Yield a row per distinct call; a call of an operator counts once, however many kernels it launched."""
     at, which = np.unique(owner, return_inverse=True)
-    total_ns = np.zeros(len(at), np.int64)
-    np.add.at(total_ns, which, ns)
+    total_ns = sum_by(which, ns, len(at))
     # One kernel with tensor cores is enough: others of the call convert or add up.
     cores = np.zeros(len(at), np.int64)
     np.maximum.at(cores, which, tensor_cores)
     key = call[at] * 3 + cores
     distinct, of = np.unique(key, return_inverse=True)
-    spent = np.zeros(len(distinct), np.int64)
-    np.add.at(spent, of, total_ns)
+    spent = sum_by(of, total_ns, len(distinct))
     counts = np.bincount(of, minlength=len(distinct))
     for one, count, spent_ns in zip(distinct.tolist(), counts.tolist(), spent.tolist(), strict=True):
         found = calls[one // 3]
@@ -203,8 +199,7 @@ def _unmodelled(
         reason[has_place] = np.select([without_shapes[at], owners.calls_others[at]], [1, 2], 0)
     key = name * len(_REASONS) + reason
     distinct, which = np.unique(key, return_inverse=True)
-    total_ns = np.zeros(len(distinct), np.int64)
-    np.add.at(total_ns, which, ns)
+    total_ns = sum_by(which, ns, len(distinct))
     count = np.bincount(which, minlength=len(distinct))
     for one, spent, times_seen in zip(distinct.tolist(), total_ns.tolist(), count.tolist(), strict=True):
         yield UnmodelledOperator(
@@ -216,3 +211,56 @@ def _unmodelled(
 
 
 _REASONS: Final[tuple[NotModelled, ...]] = ("no_model", "no_shapes", "calls_others", "no_operator")
+
+
+# ---- modules ---------------------------------------------------------------------------------------------------------
+
+
+MOST_PATHS = 10_000
+"""Most paths of modules that are added up; the others count for the modules above them."""
+
+
+def tabulate_modules(located: Located, row: Ints, ns: Ints, flops: Mapping[str, Ints]) -> list[ModuleWork]:
+    """Return what the classes of modules need and take, each with the modules within it; empty without modules.
+
+    Args:
+        located: what the work of the trace belongs to.
+        row: rows in `Events` of kernels or operators; shape (t,).
+        ns: their time.
+        flops: operations by the peak that they are compared with; each of shape (t,).
+    """
+    if not located.has("module"):
+        return []
+    table = PathTable()
+    path = _paths_of(located, located.paths("class", table), row)
+    sums = {name: _inclusive(path, values, table) for name, values in {"": ns, **flops}.items()}
+    spent = sums.pop("")
+    largest = [number for number in np.argsort(-spent, kind="stable")[:MOST_PATHS].tolist() if number and spent[number]]
+    texts = PathTexts(table, located.texts)
+    return add_modules(
+        ModuleWork(
+            path=list(texts[number]),
+            total_ns=int(spent[number]),
+            flops={name: int(values[number]) for name, values in sums.items() if values[number]},
+        )
+        for number in largest
+    )
+
+
+def _paths_of(located: Located, path: Ints, row: Ints) -> Ints:
+    """Return the path of each row: that of its item; the root for rows that weigh nothing."""
+    items = located.items.row
+    order = np.argsort(items, kind="stable")
+    place = np.minimum(np.searchsorted(items[order], row), max(len(items) - 1, 0))
+    if not len(items):
+        return np.zeros(len(row), np.int64)
+    found = order[place]
+    return np.where(items[found] == row, path[found], 0)
+
+
+def _inclusive(path: Ints, values: Ints, table: PathTable) -> Ints:
+    """Return the sum of values over each path and those below it; shape (paths,)."""
+    sums, parent = sum_by(path, values, len(table.parent)).tolist(), table.parent.tolist()
+    for number in range(len(sums) - 1, 0, -1):  # a path's parent is smaller
+        sums[parent[number]] += sums[number]
+    return np.array(sums, np.int64)

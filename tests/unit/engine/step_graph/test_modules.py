@@ -10,8 +10,7 @@ from perfkit.engine.step_graph.modules import GraphModule, class_paths, shown_pa
 from perfkit.engine.whatif.effects.modules import matching_modules
 from perfkit.errors import UsageError
 from perfkit.pipeline import whatif
-from perfkit.subjects.critical_path.drawing import MOST_SPANS
-from perfkit.subjects.critical_path.summarize import summarize_path
+from perfkit.subjects.critical_path.summarize import MOST_SPANS, summarize_path
 from tests.support.traces.step_graphs import graph_of_built
 from tests.support.traces.trace_builder import TraceBuilder
 from tests.support.traces.work_traces import module_step

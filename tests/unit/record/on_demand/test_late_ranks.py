@@ -14,7 +14,7 @@ from perfkit.record.on_demand.requesting_rank import RequestingRank
 from perfkit.record.on_demand.step_ring import LightStep
 from perfkit.records.monitor import KIND_NUMBERS
 from perfkit.storage.step_log.follow import RunFollower
-from perfkit.subjects.monitor.align import align, rank_steps
+from perfkit.subjects.monitor.table import align, rank_steps
 from perfkit.tools.watch.view import view
 from tests.support.monitor.made_runs import Floats, own_times, records, with_checks, write_log, write_run
 from tests.support.processes.waiting import MOST_S, wait_for_threads

@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from perfkit.report.charts.log_ticks import size_ticks, time_ticks
+from perfkit.report.charts.plan import size_ticks, time_ticks
 
 MS, S = 1e6, 1e9
 

@@ -7,12 +7,7 @@ from perfkit.records.per_rank.work import WorkNode, WorkTree
 from perfkit.records.per_rank.work_trees import add_trees
 from perfkit.records.run import RunReport
 from perfkit.report import build_document
-from perfkit.tables.instances import (
-    collective_instances,
-    kernel_instances,
-    operator_instances,
-    work_instances,
-)
+from perfkit.tables.instances import collective_instances, kernel_instances, operator_instances, work_instances
 from perfkit.tables.specification import Instance, Table
 from tests.support.reports.tables import tables_of
 from tests.support.traces.trace_builder import TraceBuilder

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfkit.report.charts.scaling import series_charts
+from perfkit.report.charts.run import series_charts
 from perfkit.report.content.run_overview import comparison
 from perfkit.report.content.scaling import scaling
 from tests.support.reports.report_builders import MS, make_loading

@@ -18,13 +18,7 @@ from perfkit.report.exporters.tables import escape_formula
 from perfkit.report.json_schema import RECORDS, schema
 from perfkit.report.renderers import markdown
 from tests.support.json_validation import jsonschema
-from tests.support.reports.report_builders import (
-    make_foreign_run,
-    make_operator,
-    make_rank,
-    make_report,
-    make_run,
-)
+from tests.support.reports.report_builders import make_foreign_run, make_operator, make_rank, make_report, make_run
 from tests.support.reports.scaling_builders import make_scaling_report, make_strong, make_together
 
 REPORT = make_report(make_run(), make_foreign_run())

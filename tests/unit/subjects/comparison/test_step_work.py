@@ -8,7 +8,7 @@ from perfkit.records.manifest import Throughput
 from perfkit.records.run import RunReport
 from perfkit.report.views.comparison import document
 from perfkit.report.wording.findings import word_all
-from perfkit.subjects.comparison.step_work import step_work
+from perfkit.subjects.comparison.changes import step_work
 from tests.support.reports.report_builders import MS, make_run
 from tests.support.reports.worded import changes
 

@@ -10,8 +10,7 @@ from perfkit.records.run import RunReport
 from perfkit.report.renderers import console, html, markdown
 from perfkit.report.views.comparison import document
 from perfkit.report.wording.findings import word_all
-from perfkit.subjects.comparison.changes import differences, findings
-from perfkit.subjects.comparison.step_work import step_work
+from perfkit.subjects.comparison.changes import differences, findings, step_work
 from tests.support.reports.report_builders import MS, make_rank, make_run, make_step
 from tests.support.reports.worded import changes
 

@@ -7,10 +7,7 @@ from msgspec.structs import replace
 
 from perfkit.pipeline.words import find_insights
 from perfkit.records.common import Finding
-from perfkit.records.per_rank.idle import (
-    CAUSES,
-    Cause,
-)
+from perfkit.records.per_rank.idle import CAUSES, Cause
 from perfkit.records.per_run.whatif import PredictedSaving
 from perfkit.records.rank import PhaseStat, RankReport
 from perfkit.records.report import Insight

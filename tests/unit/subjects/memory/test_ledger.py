@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.records.per_rank.memory import MEMORY_CATEGORIES
-from perfkit.subjects.memory.blocks import NOT_RECORDED, UNDECIDED, Blocks, KnownTensors, find_blocks
-from perfkit.subjects.memory.ledger import open_ledger
+from perfkit.subjects.memory.blocks import NOT_RECORDED, UNDECIDED, Blocks, KnownTensors, find_blocks, open_ledger
 from perfkit.trace.events import AllocatorTimeline
 
 Record = tuple[int, int, int, bool]

@@ -4,9 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.records.per_run.monitor import MonitorSummary
-from perfkit.subjects.monitor.align import align, rank_steps
 from perfkit.subjects.monitor.summarize import LogFacts, summarize
-from perfkit.subjects.monitor.table import StepTable
+from perfkit.subjects.monitor.table import StepTable, align, rank_steps
 from tests.support.monitor.made_runs import records
 
 FACTS = LogFacts(1, 0, None, None, None, None)

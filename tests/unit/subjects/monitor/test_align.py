@@ -3,8 +3,8 @@ import pytest
 
 from perfkit.engine.ranks.lateness import excess
 from perfkit.storage.step_log.reader import roll_up
-from perfkit.subjects.monitor.align import align, rank_steps
 from perfkit.subjects.monitor.summarize import summarize
+from perfkit.subjects.monitor.table import align, rank_steps
 from tests.support.monitor.made_runs import eventful_times, own_times, records
 from tests.unit.subjects.monitor.made_tables import FACTS
 

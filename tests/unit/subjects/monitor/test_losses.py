@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from perfkit.records.monitor import LOSS_GIVEN, STEP_DTYPE
-from perfkit.subjects.monitor.findings import find_bad_losses, not_a_number
+from perfkit.subjects.monitor.summarize import find_bad_losses, not_a_number
 
 
 def records(*losses: float | None, first: int = 0, together: int = 1) -> np.ndarray:

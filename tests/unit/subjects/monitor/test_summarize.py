@@ -7,9 +7,8 @@ import pytest
 from msgspec import structs
 from numpy.typing import NDArray
 
-from perfkit.subjects.monitor.align import align, rank_steps
-from perfkit.subjects.monitor.findings import monitor_findings
-from perfkit.subjects.monitor.summarize import summarize
+from perfkit.subjects.monitor.summarize import monitor_findings, summarize
+from perfkit.subjects.monitor.table import align, rank_steps
 from tests.support.monitor.made_runs import BEGIN_NS, eventful_times, own_times, records
 from tests.unit.subjects.monitor.made_tables import FACTS, is_quiet, summary_of
 

@@ -9,7 +9,7 @@ from perfkit.pipeline.words import find_insights
 from perfkit.records.per_run.pauses import RankPauses
 from perfkit.records.report import Insight, Report
 from perfkit.records.run import RunReport
-from perfkit.report.content.advice import advice
+from perfkit.report.content.answer import advice
 from tests.support.reports.report_builders import MS, make_efficiency, make_foreign_run, make_rank, make_step
 
 STEPS = 4

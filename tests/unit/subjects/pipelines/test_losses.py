@@ -8,14 +8,7 @@ from msgspec.structs import replace
 from perfkit.engine.losses.context import loss_context
 from perfkit.pipeline.losses import Ranked
 from perfkit.pipeline.words import insight
-from perfkit.records.per_run.pipeline import (
-    HeavyStage,
-    LayerMove,
-    Pipeline,
-    PipelineRank,
-    PipelineStage,
-    StageExcess,
-)
+from perfkit.records.per_run.pipeline import HeavyStage, LayerMove, Pipeline, PipelineRank, PipelineStage, StageExcess
 from perfkit.records.rank import RankReport, StepBreakdown
 from perfkit.records.report import Insight
 from perfkit.subjects.pipelines.losses import heavy_stage, pipeline_bubble, pipeline_transfers

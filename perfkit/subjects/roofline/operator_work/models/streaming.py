@@ -4,23 +4,29 @@ Their bytes are those of their inputs and outputs. Their operations are counted 
 function such as `exp` is one.
 """
 
+from collections.abc import Sequence
 from math import prod
 
-from perfkit.subjects.roofline.operator_work.arguments import Arguments, Tensor, broadcast
-from perfkit.subjects.roofline.operator_work.models import Work
+from perfkit.subjects.roofline.operator_work.arguments import Arguments, Shape, Tensor, Work, broadcast
 
 _FLOAT = 4
-_LAYER_NORM = (7, 14)
-"""Mean, variance (2), difference, product, scale and shift; backward twice as many."""
-_RMS_NORM = (4, 8)
-"""Square, sum, product and scale."""
+"""Bytes of a number."""
 _SOFTMAX = (5, 4)
 """Maximum, difference, exp, sum and quotient; backward product, sum, difference and product."""
 
 
-def elementwise(arguments: Arguments) -> Work:
-    """Read all tensors, and write one of the shape that they have in common, and of the widest of their types."""
-    return _elementwise(arguments, 1)
+def elementwise(arguments: Arguments, *, flops: int = 1) -> Work:
+    """Read all tensors, and write one of the shape that they have in common, and of the widest of their types.
+
+    `where(condition, a, b)`, `masked_fill(x, mask, value)` have no arithmetic.
+    """
+    present = arguments.present() if arguments.optional(0) else [arguments.tensor(0)]
+    elements = prod(broadcast([one.shape for one in present]))
+    # A tensor without dimensions takes part with its value, not with its type.
+    typed = [one for one in present if one.shape] or present
+    widest: Tensor = max(typed, key=lambda one: (one.dtype.startswith(("float", "bfloat", "complex")), one.item_bytes))
+    moved = sum(one.bytes for one in present) + elements * widest.item_bytes
+    return Work(flops * elements, moved, widest.dtype)
 
 
 def inplace(arguments: Arguments) -> Work:
@@ -34,11 +40,6 @@ def comparison(arguments: Arguments) -> Work:
     present = [arguments.tensor(0), *arguments.present()[1:]]
     elements = prod(broadcast([one.shape for one in present]))
     return Work(elements, sum(one.bytes for one in present) + elements, present[0].dtype)
-
-
-def select(arguments: Arguments) -> Work:
-    """`where(condition, a, b)`, `masked_fill(x, mask, value)`: like element-wise ones, without arithmetic."""
-    return _elementwise(arguments, 0)
 
 
 def dropout(arguments: Arguments) -> Work:
@@ -59,10 +60,10 @@ def copy(arguments: Arguments) -> Work:
     return Work(0, target.bytes + source.bytes, target.dtype)
 
 
-def clone(arguments: Arguments) -> Work:
-    """`clone(x)`."""
+def through(arguments: Arguments, *, flops: int = 0) -> Work:
+    """`clone(x)`, `cumsum(x, dim)`: read and write."""
     x = arguments.tensor(0)
-    return Work(0, 2 * x.bytes, x.dtype)
+    return Work(flops * x.elements, 2 * x.bytes, x.dtype)
 
 
 def reduction(arguments: Arguments) -> Work:
@@ -79,30 +80,14 @@ def reduction(arguments: Arguments) -> Work:
     return Work(x.elements, x.bytes + left * x.item_bytes, x.dtype)
 
 
-def scan(arguments: Arguments) -> Work:
-    """`cumsum(x, dim)`: read and write."""
-    x = arguments.tensor(0)
-    return Work(x.elements, 2 * x.bytes, x.dtype)
+def norm(arguments: Arguments, *, flops: int, place: int = 0) -> Work:
+    """Read the input at `place` and the parameters, and write an output of the input's shape.
 
-
-def layer_norm(arguments: Arguments) -> Work:
-    """`native_layer_norm(x, …)`, group and batch norm: read the input and the parameters, write the output."""
-    return _norm(arguments, 0, _LAYER_NORM[0])
-
-
-def layer_norm_backward(arguments: Arguments) -> Work:
-    """`native_layer_norm_backward(gradient, x, …)`, group and batch norm."""
-    return _norm(arguments, 1, _LAYER_NORM[1])
-
-
-def rms_norm(arguments: Arguments) -> Work:
-    """`_fused_rms_norm(x, …)`."""
-    return _norm(arguments, 0, _RMS_NORM[0])
-
-
-def rms_norm_backward(arguments: Arguments) -> Work:
-    """`_fused_rms_norm_backward(gradient, x, …)`."""
-    return _norm(arguments, 1, _RMS_NORM[1])
+    A layer, group or batch norm has 7 operations per element (mean, variance (2), difference, product, scale and
+    shift), an RMS norm 4 (square, sum, product and scale); backward twice as many.
+    """
+    x = arguments.tensor(place)
+    return Work(flops * x.elements, sum(one.bytes for one in arguments.present()) + x.bytes, x.dtype)
 
 
 def softmax(arguments: Arguments) -> Work:
@@ -139,21 +124,35 @@ def gather(arguments: Arguments) -> Work:
     return Work(0, indices.bytes + 2 * indices.elements * x.item_bytes, x.dtype)
 
 
-def _elementwise(arguments: Arguments, flops: int) -> Work:
-    present = arguments.present() if arguments.optional(0) else [arguments.tensor(0)]
-    elements = prod(broadcast([one.shape for one in present]))
-    # A tensor without dimensions takes part with its value, not with its type.
-    typed = [one for one in present if one.shape] or present
-    widest: Tensor = max(typed, key=lambda one: (_is_float(one.dtype), one.item_bytes))
-    moved = sum(one.bytes for one in present) + elements * widest.item_bytes
-    return Work(flops * elements, moved, widest.dtype)
+# ---- updates of whole lists of tensors: optimizers' `_foreach_*` and `_fused_*` operators ----------------------------
+#
+# The profiler records no types of lists: float32 is assumed, in which optimizers keep parameters and states unless the
+# whole model is in another type. Their arithmetic, a few operations per element, is not counted.
 
 
-def _is_float(dtype: str) -> bool:
-    return dtype.startswith(("float", "bfloat", "complex"))
+def foreach(arguments: Arguments) -> Work:
+    """`_foreach_add_(tensors, …)`, `_foreach_sqrt(tensors)`: read all lists, and write the first or one like it."""
+    return _moved(sum(map(_elements, arguments.lists)) + _elements(arguments.shapes(0)))
 
 
-def _norm(arguments: Arguments, place: int, flops: int) -> Work:
-    """Return the work of a norm of the tensor at `place`, whose output has the same shape."""
-    x = arguments.tensor(place)
-    return Work(flops * x.elements, sum(one.bytes for one in arguments.present()) + x.bytes, x.dtype)
+def foreach_move(arguments: Arguments, *, lists: int = 1) -> Work:
+    """`_foreach_zero_(tensors)`, `_foreach_norm(tensors)`, `_foreach_copy_(targets, sources)`: each list once."""
+    return _moved(sum(_elements(arguments.shapes(place)) for place in range(lists)))
+
+
+def fused(arguments: Arguments, *, lists: int) -> Work:
+    """`_fused_adam_(parameters, gradients, averages, squares, largest, …)`, `_fused_sgd_(…, momenta, …)`.
+
+    The list after the first `lists` may be absent; all but gradients are written.
+    """
+    read = [_elements(arguments.shapes(place)) for place in range(lists)]
+    further = arguments.lists[lists] if len(arguments.lists) > lists else None
+    return _moved(2 * (sum(read) + _elements(further)) - read[1])
+
+
+def _elements(shapes: Sequence[Shape] | None) -> int:
+    return sum(prod(shape) for shape in shapes or ())
+
+
+def _moved(elements: int) -> Work:
+    return Work(0, elements * _FLOAT, None)

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from perfkit.subjects.roofline.operator_work.arguments import UnknownArgumentsError, broadcast, decode_arguments
-from perfkit.subjects.roofline.operator_work.models import Work
+from perfkit.subjects.roofline.operator_work.arguments import UnknownArgumentsError, Work, broadcast, decode_arguments
 from perfkit.subjects.roofline.operator_work.models.table import MODELS
 
 Shape = list[int]
