@@ -27,6 +27,7 @@ from perfkit.trace.event_decoding import (
     parse_int,
 )
 from perfkit.trace.events import (
+    AFTER_END,
     BAD_CORRELATION,
     LONGEST_NS,
     NEGATIVE_DURATION,
@@ -60,6 +61,8 @@ _DTYPES: Final[dict[str, type[np.generic]]] = {  # wider if need be
     "category": np.int32,
 }
 
+_RECORDING_ENDS: Final = "Record Window End"
+"""An instant of kineto's: it leaves out what ends later (`CuptiActivityProfiler::outOfRange`), as do 25 real traces."""
 _DISPATCHES: Final = re.compile(r"c10d::|_c10d_functional::")
 """Operators that issue collectives."""
 
@@ -114,6 +117,7 @@ class EventTableBuilder:
         self._has_items = self._has_events = self._has_allocator_records = False
         self.repaired: Counter[Repair] = Counter()
         """Number of invalid events by what was done with them."""
+        self._recorded_until_ns: int | None = None
         self._allocator = AllocatorEventCollector(self.repaired)
         self._frames = PythonFrameCollector()
         self._frame_threads = self._allocator_threads = np.zeros(0, np.int16)
@@ -141,7 +145,9 @@ class EventTableBuilder:
         kinds = set(map(type, batch))
         self._has_items, self._has_events = True, self._has_events or bool(kinds - {NotAnEvent})
         if RawInstant in kinds:
-            self._keep_allocator_records(batch)
+            instants = [event for event in batch if event.__class__ is RawInstant]
+            self._keep_allocator_records([event for event in instants if event.name == ALLOCATOR_RECORD])
+            self._note_end([event for event in instants if event.name == _RECORDING_ENDS])
         self._other_events += len(batch) - len(complete)
         if self._detailed:
             self._keep_thread_names(batch)
@@ -167,8 +173,12 @@ class EventTableBuilder:
                 if is_valid and len(self._thread_names) < _MOST_THREAD_NAMES:
                     self._thread_names[key] = name
 
-    def _keep_allocator_records(self, batch: list[Any]) -> None:
-        records = [event for event in batch if event.__class__ is RawInstant and event.name == ALLOCATOR_RECORD]
+    def _note_end(self, marks: list[RawInstant]) -> None:
+        times_ns, valid = to_nanoseconds([mark.ts for mark in marks])
+        ends_ns = [*times_ns[valid].tolist(), *([] if self._recorded_until_ns is None else [self._recorded_until_ns])]
+        self._recorded_until_ns = max(ends_ns, default=None)
+
+    def _keep_allocator_records(self, records: list[RawInstant]) -> None:
         if records:
             self._has_allocator_records = True
             self._allocator.add(records, self._threads.column(map(_thread_of, records), len(records)))
@@ -275,6 +285,8 @@ class EventTableBuilder:
         if self._detailed:
             categories = tuple(name or "" for name in self._categories)
             self._detail = TimelineDetail(category=category, categories=categories, thread_names=self._thread_names)
+        if self._recorded_until_ns is not None:
+            self._cut_at_end(columns["kind"], columns["start_ns"], columns["end_ns"], self._recorded_until_ns)
         columns["start_ns"] += base_ns
         columns["end_ns"] += base_ns
         names = tuple(self._names)
@@ -291,6 +303,17 @@ class EventTableBuilder:
             operator_args=self._operator_args.build(),
             device_args=self._device_args.build(),
         )
+
+    def _cut_at_end(self, kind: NDArray[np.uint8], start_ns: Ints, end_ns: Ints, until_ns: int) -> None:
+        """Cut events of the host that last longer than the recording; a device has a clock of its own."""
+        late = np.flatnonzero((end_ns > until_ns) & (start_ns < until_ns))
+        late = late[~np.isin(kind[late], (EventKind.KERNEL, EventKind.COPY, EventKind.DEVICE_ANNOTATION))]
+        end_ns[late] = until_ns
+        self.repaired[AFTER_END] += len(late)
+
+    def recorded_until_ns(self, base_ns: int) -> int | None:
+        """Return when the profiler stopped to record; None if no event tells."""
+        return None if self._recorded_until_ns is None else self._recorded_until_ns + base_ns
 
     def _merge_lanes(self, thread: NDArray[Any], lanes: Lanes) -> tuple[NDArray[Any], list[tuple[Id, Id]]]:
         """Return the threads' indices as if no slice had been moved to a lane, and the threads by index."""

@@ -32,6 +32,7 @@ NO_START: Final = Repair("event", "without a usable start, skipped", skips_event
 NO_DURATION: Final = Repair("event", "without a usable duration, set to 0")
 NEGATIVE_DURATION: Final = Repair("event", "of negative duration, set to 0")
 TOO_LONG: Final = Repair("event", "longer than 13 days, set to 0")
+AFTER_END: Final = Repair("event", "lasting longer than the recording, cut to its end")
 BAD_CORRELATION: Final = Repair("event", "with a correlation that is not a number, ignored")
 
 
@@ -381,6 +382,8 @@ class RankTrace:
     """Sentences about missing events: where the file is damaged, or repeats its list of events."""
     header_damage: tuple[str, ...] = ()
     """Sentences about damage of the header alone; no event is missing."""
+    recorded_until_ns: int | None = None
+    """When the profiler stopped to record, by the host's clock; None if the trace does not have it."""
     frames: PythonFrames = field(default_factory=PythonFrames)
     memory: dict[tuple[int, int], AllocatorTimeline] = field(default_factory=dict)
     """By type and number of a device; empty if not recorded (`profile_memory`)."""

@@ -82,6 +82,7 @@ def read_trace(
         frames=replace(table.frames(header.base_ns), modules=decode_modules(scanner.header.get(MODULES_KEY, b"[]"))),
         memory=table.memory(header.base_ns),
         detail=table.detail(),
+        recorded_until_ns=table.recorded_until_ns(header.base_ns),
     )
 
 

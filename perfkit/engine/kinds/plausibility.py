@@ -42,12 +42,19 @@ class Work(NamedTuple):
     findings: list[Observation]
 
 
-def check_work(events: Events) -> Work:
-    """Join device activities to their launches, and bound or leave out what cannot be true."""
+def check_work(events: Events, recorded_until_ns: int | None = None) -> Work:
+    """Join device activities to their launches, and bound or leave out what cannot be true.
+
+    Args:
+        events: the trace.
+        recorded_until_ns: when the profiler stopped; None if unknown.
+    """
     row = events.rows(EventKind.KERNEL, EventKind.COPY)
     calls = events.rows(EventKind.LAUNCH)
     launch_row = _join_launches(events, row, calls)
     lost_ns, launches = _lost(events, row, launch_row, calls)
+    if _launched_at_once(events, launch_row):
+        launch_row = np.full_like(launch_row, -1)
     if not len(row):
         return Work(events, row, launch_row, lost_ns, launches, [])
     repeated = _repeated(events, row, launch_row)
@@ -60,7 +67,8 @@ def check_work(events: Events) -> Work:
     early[known] = lag_ns + shift_ns < 0
     if np.count_nonzero(early) * 2 < len(row):
         until_ns[early] = events.start_ns[row[early]]
-    done_ns = _done_by(events, row, launch_row, calls) - shift_ns
+    recorded_ns = _NEVER if recorded_until_ns is None else recorded_until_ns
+    done_ns = np.minimum(_done_by(events, row, launch_row, calls), recorded_ns) - shift_ns
     impossible |= early | (until_ns > done_ns)
     until_ns = np.minimum(until_ns, done_ns)
     if not shift_ns and not (impossible | unordered).any():
@@ -81,6 +89,15 @@ def _join_launches(events: Events, device: Ints, calls: Ints) -> Ints:
     wanted = events.correlation[device]
     first = np.minimum(np.searchsorted(ids, wanted, side="left"), len(ids) - 1)
     return np.where(ids[first] == wanted, launches[first], -1)
+
+
+def _launched_at_once(events: Events, launch_row: Ints) -> bool:
+    """Return whether one call, which launches no graph, has most of the trace as its work: no correlation is true."""
+    number = np.bincount(launch_row[launch_row >= 0], minlength=1)
+    if 2 * (number.max() - 1) <= len(launch_row):
+        return False
+    is_graph = events.shapes.starting_with(call_patterns().graph_launch)
+    return not is_graph[events.name[np.argmax(number)]]
 
 
 def _findings(

@@ -251,7 +251,7 @@ def find_trace_steps(
         kernel_rules: rules for the names of kernels, which come before perfkit's own.
         most: number of steps at most, the first ones; None for all.
     """
-    work = check_work(merge_polls(trace.events))
+    work = check_work(merge_polls(trace.events), trace.recorded_until_ns)
     if work.events is not trace.events:
         trace = replace(trace, events=work.events)
     names = classify_names(trace.events, kernel_rules)

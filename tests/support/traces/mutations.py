@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from perfkit.engine.trace_context import TraceContext
-from perfkit.records.common import CATEGORIES
+from perfkit.records.common import CATEGORIES, Observation
 from perfkit.trace.reader import read_trace
 
 Event = dict[str, Any]
@@ -98,6 +98,31 @@ def overrun(rng: random.Random, events: list[Event]) -> float:
     return max(before, following - float(long["ts"]))
 
 
+def until(events: Sequence[Event]) -> float | None:
+    """Return when the profiler stopped to record; None for a trace that does not have it (before kineto wrote it)."""
+    return next((float(event["ts"]) for event in events if event.get("name") == "Record Window End"), None)
+
+
+def outlast(rng: random.Random, events: list[Event]) -> float:
+    """Let the last activity, or the last step, end long after the recording, or begin then."""
+    steps = [event for event in events if event.get("cat") != "gpu_user_annotation" and _is_step(event)]
+    last = max(rng.choice((work_of(events), steps or work_of(events))), key=lambda event: float(event["ts"]))
+    recorded, start, before = until(events), float(last["ts"]), float(last["dur"])
+    if rng.random() < 0.5 and last.get("cat") in WORK:
+        last["ts"] = start + 5e6
+        return before if recorded else 6e6
+    last["dur"] = 5e6
+    return max(before, recorded - start) if recorded else 6e6
+
+
+def one_correlation(rng: random.Random, events: list[Event]) -> float:
+    """Give all launches and work the correlation of one."""
+    for event in events:
+        if "correlation" in event.get("args", {}):
+            event["args"] = {**event["args"], "correlation": 5}
+    return 0.0
+
+
 def merge(rng: random.Random, events: list[Event]) -> float:
     """Add the device work of a second process: the same, somewhat later."""
     by = distance(rng) / 10
@@ -143,6 +168,8 @@ MUTATIONS: Final[dict[str, Callable[[random.Random, list[Event]], float]]] = {
     "duplicate": duplicate,
     "renumber": renumber,
     "overrun": overrun,
+    "outlast": outlast,
+    "one correlation": one_correlation,
     "merge": merge,
     "clock": clock,
     "drop a step": drop_step,
@@ -151,7 +178,7 @@ MUTATIONS: Final[dict[str, Callable[[random.Random, list[Event]], float]]] = {
 
 
 class Figures(msgspec.Struct):
-    """What a trace says: nanoseconds by step and category, and the codes of its findings."""
+    """What a trace says: nanoseconds by step and category, and its findings."""
 
     steps: dict[int | None, dict[str, int]]
     findings: list[str]
@@ -169,7 +196,12 @@ def figures(document: Document, path: Path) -> Figures:
     for step in context.break_down(with_causes=False):
         steps[step.step] = {category: getattr(step.exposed_ns, category) for category in CATEGORIES}
         steps[step.step]["wall"] = step.wall_ns
-    return Figures(steps, [one.code for one in context.own_findings])
+    return Figures(steps, [_said(one) for one in context.own_findings])
+
+
+def _said(one: Observation) -> str:
+    """Return a finding's code, and its share in tenths: what was said of a tenth of the trace may be said of all."""
+    return f"{one.code} {one.values.get('share', 0):.1f}"
 
 
 def largest_change_ns(before: Figures, after: Figures) -> int:

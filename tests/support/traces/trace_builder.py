@@ -319,7 +319,9 @@ class TraceBuilder:
 
     def _closing(self) -> list[dict[str, Any]]:
         times = [e["ts"] for e in self._events if isinstance(e.get("ts"), int | Decimal)]
-        first, last = min(times, default=0), max(times, default=0)
+        numbers = (int, Decimal)
+        lasting = [e for e in self._events if isinstance(e.get("ts"), numbers) and isinstance(e.get("dur"), numbers)]
+        first, last = min(times, default=0), max([*times, *(e["ts"] + e["dur"] for e in lasting)], default=0)
         span = {"ph": "X", "cat": "Trace", "pid": "Spans", "tid": "PyTorch Profiler"}
         mark = {"ph": "i", "s": "g"}
         return [

@@ -328,13 +328,14 @@ def test_a_byte_in_the_middle_costs_one_event(tmp_path: Path, byte: bytes, size:
 
 
 @pytest.mark.parametrize(
-    ("pack", "word"), [(gzip.compress, "gzip"), (zstandard.compress, "zstd")], ids=["gzip", "zstd"]
+    ("pack", "word"),
+    [(gzip.compress, "gzip"), (zstandard.ZstdCompressor(write_checksum=True).compress, "zstd")],
+    ids=["gzip", "zstd"],
 )
 def test_damaged_compression_is_named(tmp_path: Path, pack: Callable[[bytes], bytes], word: str) -> None:
     packed = pack(whole() * 20)  # more than one piece of it; what follows the first document is damage too
     for damaged in (packed[: len(packed) * 2 // 3], flipped(packed)):
-        (message,) = read(tmp_path, damaged).damage
-        assert word in message
+        assert any(word in message for message in read(tmp_path, damaged).damage)
 
 
 def test_a_wrong_checksum_costs_no_event(tmp_path: Path) -> None:

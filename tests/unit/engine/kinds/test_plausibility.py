@@ -72,8 +72,9 @@ def test_sound_work_is_unchanged(tmp_path: Path) -> None:
 
 @every_real_trace
 def test_real_traces_are_unchanged(path: Path) -> None:
-    events = read_trace(path).events
-    work = check_work(events)
+    trace = read_trace(path)
+    events = trace.events
+    work = check_work(events, trace.recorded_until_ns)
     assert work.events is events
     assert not work.findings
     assert not len(work.lost_ns)
@@ -190,6 +191,31 @@ def test_a_kernel_that_is_in_the_trace_twice_counts_once(tmp_path: Path) -> None
     assert compute_ms(context) == [72.0] * 4
     assert context.device.is_compute.sum() == 32
     assert [one.values["activities"] for one in found(context)] == [2]
+
+
+@pytest.mark.parametrize(("late_us", "length_us", "compute"), [(0, 10**6, 79.0), (10**6, 9_000, 63.0)])
+def test_the_last_work_does_not_outlast_the_recording(
+    tmp_path: Path, late_us: int, length_us: int, compute: float
+) -> None:
+    """It ended when the last step did, at 400 ms; the last kernel begins 29 ms before it."""
+    document = training(changed={(3, 7): (late_us, length_us)}).to_dict()
+    for event in document["traceEvents"]:
+        if event["name"] == "Record Window End":
+            event["ts"] = 4 * STEP_US
+    context = TraceContext(read_trace(write(document, tmp_path / "rank0.json")), "rank0.json")
+    assert compute_ms(context) == pytest.approx([72.0, 72.0, 72.0, compute + 13 * (length_us > late_us)], abs=1)
+    assert [(one.code, one.values["activities"]) for one in found(context)] == [("impossible_times", 1)]
+
+
+def test_if_one_call_launched_nearly_all_the_launches_are_unknown(tmp_path: Path) -> None:
+    document = training().to_dict()
+    for event in document["traceEvents"]:
+        if "correlation" in event.get("args", {}):
+            event["args"]["correlation"] = 5
+    context = TraceContext(read_trace(write(document, tmp_path / "rank0.json")), "rank0.json")
+    assert (context.device.launch_row < 0).all()
+    assert compute_ms(context) == [72.0] * 4
+    assert [one.severity for one in found(context, "launches_missing")] == ["warning"]
 
 
 def test_work_of_one_graph_may_run_at_once(tmp_path: Path) -> None:
