@@ -84,9 +84,7 @@ class OperatorWaits(NamedTuple):
 NO_WAITS: Final = OperatorWaits(-1, EMPTY)
 
 
-def find_activity(
-    events: Events, names: Names, device: Device, steps: Steps, waits: OperatorWaits = NO_WAITS
-) -> Activity:
+def find_activity(events: Events, names: Names, device: Device, steps: Steps, waits: OperatorWaits) -> Activity:
     """Return the spans of each category, from the device if it has activity, otherwise from the host.
 
     Args:

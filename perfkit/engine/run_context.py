@@ -27,6 +27,7 @@ from perfkit.records.run import CoreLoad, DataLoading, Efficiency, ProfilerCost
 if TYPE_CHECKING:
     from perfkit.engine.communication.slow_network import SlowNetwork
     from perfkit.engine.ranks.matched_run import MatchedRun
+    from perfkit.engine.ranks.summary import Compared
     from perfkit.engine.step_graph.run_graph import RunGraph
 
 
@@ -118,9 +119,14 @@ class RunContext:
 
         return find_pipelines(self.grouped.pipelines, self.grouped.calls, self.ranks, self.layout.mesh)
 
-    @cached_property
+    @property
     def cross_rank(self) -> CrossRankSummary | None:
         """What its ranks show together; None with fewer than two ranks, or with ranks of several jobs."""
+        return self.compared.summary if self.compared else None
+
+    @cached_property
+    def compared(self) -> "Compared | None":
+        """The same, with the delays that were found."""
         if len(self.grouped.calls) < 2:
             return None
         from perfkit.engine.ranks.summary import summarize_cross_rank
@@ -132,11 +138,14 @@ class RunContext:
         if not slow:
             return found
         from perfkit.engine.whatif.altered import unaltered
-        from perfkit.engine.whatif.effects.transfers import network_gain_ns
+        from perfkit.engine.whatif.effects.transfers import network_gains_ns
 
-        return replace(
-            found, slow_transfers=slow, slow_transfers_gain_ns=network_gain_ns([unaltered(graph) for graph in graphs])
-        )
+        summary = replace(found.summary, slow_transfers=slow)
+        if gains := network_gains_ns([unaltered(graph) for graph in graphs], len(slow)):
+            each, whole = gains
+            priced = [replace(one, gain_ns=gain_ns) for one, gain_ns in zip(slow, each, strict=True)]
+            summary = replace(summary, slow_transfers=priced, slow_transfers_gain_ns=whole)
+        return found._replace(summary=summary)
 
     @cached_property
     def efficiency(self) -> Efficiency | None:
@@ -172,7 +181,7 @@ class RunContext:
 
         if any(named.summary.graph is None for named in self.traces):
             return RunGraph((), None, [])
-        found = build_run_graph(self.grouped, *self.matched, self.slow_network.factor)
+        found = build_run_graph(self.grouped, *self.matched, self.slow_network.factors)
         return found if all(map(whole_ns, found.graphs)) else found._replace(graphs=())
 
     @cached_property
@@ -223,7 +232,7 @@ class RunContext:
         from perfkit.engine.ledger.build import build_ledger
 
         # On a busy machine a rank that is late may have waited for a core.
-        compared = None if self.on_busy_machine else self.cross_rank
+        compared = None if self.on_busy_machine else self.compared
         graphs = () if self._is_unexplained else self.graph.graphs
         return build_ledger(graphs, self.ranks, self.step_time, compared, self.pipelines)
 

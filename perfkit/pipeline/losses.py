@@ -179,7 +179,7 @@ def _booked(one: Ranked, context: LossContext) -> Ranked | None:
     if loss.row is None:
         most_ns = float("inf") if one.rule == BESIDES_STEPS else float(context.ledger.step_ns)
         return one._replace(saving_ns=None if loss.per_step_ns is None else min(loss.per_step_ns, most_ns))
-    row = context.ledger.of(loss.row)
+    row = context.ledger.of(loss.row, loss.steps)
     if row is None or row.share < MIN_SHARE:
         return None
     real = min(1.0, context.ledger.step_ns / context.step_ns)

@@ -143,9 +143,12 @@ class Straggler(Struct, frozen=True, kw_only=True):
     """Other categories in which it takes longer, with a median of 3 % of the step or more; largest first. Of a rank
     that is late in every n-th step: in most steps."""
     first_step: int | None = None
-    """It is late from this step on, and not before; None otherwise."""
+    """It delays the others from this step on, and not before, though it may be slower then: prefetching hides that.
+
+    None otherwise.
+    """
     last_step: int | None = None
-    """It is late up to this step, and not later; None otherwise."""
+    """It delays them up to this step, and not later; None otherwise."""
     share: float
     """Lag as a share of the mean step."""
     every: int = 1
@@ -213,6 +216,11 @@ def all_ranks(once: Sequence[OneOffStraggler]) -> list[int]:
     return sorted({rank for one in once for rank in (one.rank, *one.with_ranks)})
 
 
+def steps_of(once: Sequence[OneOffStraggler]) -> list[int]:
+    """Return these steps."""
+    return sorted({one.step for one in once})
+
+
 class EarlyRank(Struct, frozen=True, kw_only=True):
     """A rank that computes for less time than the others that are not late, beyond chance, and waits for them."""
 
@@ -276,6 +284,8 @@ class SlowTransfers(Struct, frozen=True, kw_only=True):
     steps: list[int] = []
     ratio: float
     """How many times as long as the others."""
+    gain_ns: int | None = None
+    """By how much the mean step gets shorter in the replay without this; None if unknown."""
 
 
 class BandwidthShare(Struct, frozen=True, kw_only=True):
@@ -315,10 +325,8 @@ class CrossRankSummary(Struct, frozen=True, kw_only=True):
     one_off_stragglers: list[OneOffStraggler] = []
     """Steps with a one-off delay, largest lag first; three at most."""
     one_off_gain_ns: int | None = None
-    """By how much the mean step gets shorter in the replay if their ranks are as fast as the others; None if unknown,
-    or if other ranks are late in more than single steps and cost time."""
-    one_off_steps: int = 0
-    """Number of such steps."""
+    """By how much the mean step gets shorter in the replay if their ranks are as fast as the others in these steps,
+    after that without stragglers; None if unknown."""
     early_ranks: list[EarlyRank] = []
     """Largest lead first; empty unless most of the waiting is theirs."""
     last_arrivals: LastArrivals | None = None
@@ -330,7 +338,7 @@ class CrossRankSummary(Struct, frozen=True, kw_only=True):
     slow_transfers: list[SlowTransfers] = []
     """What the network makes slow, largest ratio first."""
     slow_transfers_gain_ns: int | None = None
-    """By how much the mean step would be shorter without it, by replay; None if that is not known."""
+    """By how much the mean step gets shorter without all of it; None if unknown."""
 
     @property
     def lateness_known(self) -> bool:

@@ -45,7 +45,7 @@ def main() -> None:
     print(f"{'':34}{'CPU s':>8}{'us/event':>10}")
     row("analysis with the graph of a step", least_s, events)
     row("graph of all steps", whole_s - least_s, events)
-    graph, joined_s = timed(lambda: join_ranks({0: Member(own, 0)}, own.steps, None, []))
+    graph, joined_s = timed(lambda: join_ranks({0: Member(own, 0)}, own.steps, None, [], None))
     row("lags and order", joined_s, events)
     for name, work in (("replay", replay), ("critical path", critical_path)):
         row(name, timed(lambda work=work: work(graph))[1], events)  # type: ignore[misc]

@@ -160,11 +160,6 @@ def from_shapes(operator: str, args: CollectiveArgs | None) -> CollectiveKey:
     return CollectiveKey(operator, bytes=size, dtype=_dtype(dtype))
 
 
-def with_ddp_flag(description: CollectiveKey, *, in_hook: bool) -> CollectiveKey:
-    """Return the description, marked as a DDP bucket if it is an all_reduce issued from a gradient hook."""
-    return description._replace(ddp_bucket=in_hook and description.operator == "all_reduce")
-
-
 def _bytes(elements: int | None, dtype: str | None) -> int | None:
     known = DTYPES.get((dtype or "").lower())
     size = None if elements is None or known is None else elements * known[1]

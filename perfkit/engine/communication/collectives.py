@@ -22,7 +22,6 @@ from perfkit.engine.communication.collective_metadata import (
     operator_name,
     operators,
     operators_of,
-    with_ddp_flag,
 )
 from perfkit.engine.communication.dimensions import Dimensions, find_issuing_sites, is_ddp_hook
 from perfkit.engine.communication.flight_recorder_join import join_flight_recorder
@@ -155,7 +154,8 @@ def _device_collectives(
 
 def _complete(kind: CollectiveKey, dimensions: Dimensions, description: str | None, site: int) -> CollectiveKey:
     """Return a collective's identity with what follows from where it was issued."""
-    kind = with_ddp_flag(kind, in_hook=is_ddp_hook(site))
+    # The all-reduces that a gradient hook issues are those of DDP's buckets.
+    kind = kind._replace(ddp_bucket=is_ddp_hook(site) and kind.operator == "all_reduce")
     return kind._replace(dimension=dimensions.name(kind, description, site))
 
 
@@ -282,7 +282,8 @@ def _host_collectives(
     dimensions: Dimensions,
 ) -> tuple[Collectives, list[str]]:
     recorded = own.collectives or []
-    rows = _spans_of_collectives(events, names)
+    rows = events.rows(EventKind.ANNOTATION, named=names.whole_span_annotation)
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     start, end = events.start_ns[rows], events.end_ns[rows]
     operator = operators_of(events, rows)
     exposed, blocked = _exposed(start, end, activity, steps)
@@ -324,12 +325,6 @@ def _host_collectives(
     sized = flagged(collectives.kinds, collectives.kind, lambda one: one.bytes is not None)
     lacks = (record.record_index[inside] < 0) & ~sized
     return collectives, [operator_name(one) for one in asked[inside][lacks].tolist()]
-
-
-def _spans_of_collectives(events: Events, names: Names) -> Ints:
-    """Return the rows of the annotations that last as long as a collective, by start."""
-    rows = events.rows(EventKind.ANNOTATION, named=names.whole_span_annotation)
-    return rows[np.argsort(events.start_ns[rows], kind="stable")]
 
 
 def _host_kinds(

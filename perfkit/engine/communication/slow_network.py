@@ -14,6 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from perfkit.base.statistics.distributions import upper_quantile
+from perfkit.base.statistics.series import OF_MAD
 from perfkit.engine.communication.transfers import Bools, Floats, Transfers, Unit, find_transfers, medians
 from perfkit.engine.ranks.matching import MatchedCollectives
 from perfkit.records.cross_rank import FEWEST_COMPARED_STEPS, SlowTransfers
@@ -35,8 +36,10 @@ class SlowNetwork(NamedTuple):
     """What is slow."""
 
     causes: list[SlowTransfers]
-    factor: Floats | None
-    """How many times as long as without it each collective's transfer takes, by its number; None if nothing is."""
+    """Largest ratio first."""
+    factors: Floats | None
+    """How many times as long as without each cause each collective's transfer takes, shape (causes, collectives + 1);
+    None if nothing is slow."""
 
 
 _Members = dict[tuple[tuple[int, ...], tuple[str, ...]], list[int]]
@@ -58,15 +61,15 @@ def find_slow_network(matched: MatchedCollectives, hosts: Mapping[int | None, st
         hosts: host of each rank; None if unknown.
     """
     transfers = find_transfers(matched, hosts)
-    excess = np.zeros(int(matched.collective.max(initial=-1)) + 1)
+    count = int(matched.collective.max(initial=-1)) + 1
     if len(np.unique(transfers.step)) < FEWEST_COMPARED_STEPS:
         return SlowNetwork([], None)
-    found = []
-    for find in (find_in_all_steps, find_in_steps):
-        for cause, slow, effect in find(transfers):
-            found.append(cause)
-            excess[transfers.collective[slow]] += effect
-    return SlowNetwork(sorted(found, key=lambda one: -one.ratio), np.exp(excess) if found else None)
+    found = [one for find in (find_in_all_steps, find_in_steps) for one in find(transfers)]
+    found.sort(key=lambda one: -one[0].ratio)
+    factors = np.ones((len(found), count))
+    for factor, (cause, slow, _) in zip(factors, found, strict=True):
+        factor[transfers.collective[slow]] = cause.ratio
+    return SlowNetwork([cause for cause, *_ in found], factors if found else None)
 
 
 _Found = tuple[SlowTransfers, Bools, float]
@@ -190,7 +193,7 @@ def _least(others: Floats, usual: float, tried: int, own: float = 0.0) -> float:
 
 def _spread(values: Floats) -> float:
     """Return the standard deviation of values around 0, by their median."""
-    return 1.4826 * float(np.median(np.abs(values))) if len(values) else 0.0
+    return OF_MAD * float(np.median(np.abs(values))) if len(values) else 0.0
 
 
 # ---- in some steps -------------------------------------------------------------------------------------------------

@@ -74,15 +74,13 @@ def _units(
     matched: MatchedCollectives, hosts: Mapping[int | None, str | None], collective: Ints
 ) -> tuple[list[Unit], Ints]:
     """Return the distinct sets of ranks of some collectives, and that of each."""
-    rows = np.flatnonzero(np.isin(matched.collective, collective))
+    rows, opens = matched.opening(np.flatnonzero(np.isin(matched.collective, collective)))
     ranks, place = np.unique(matched.rank[rows], return_inverse=True)
     # Sets of ranks by the sum of a random number for each: thousands of ranks have millions of collectives.
     weight = np.random.default_rng(0).integers(1, np.iinfo(np.int64).max, len(ranks), np.int64)[place]
-    rows = rows[by := np.argsort(matched.collective[rows], kind="stable")]
-    opens = np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))
     if not len(opens):
         return [], opens
-    _, first, unit = np.unique(np.add.reduceat(weight[by], opens), return_index=True, return_inverse=True)
+    _, first, unit = np.unique(np.add.reduceat(weight, opens), return_index=True, return_inverse=True)
     ends = np.append(opens[1:], len(rows))
     members = [tuple(sorted(matched.rank[rows[opens[one] : ends[one]]].tolist())) for one in first.tolist()]
     return [Unit(own, frozenset(hosts[rank] or "" for rank in own)) for own in members], unit

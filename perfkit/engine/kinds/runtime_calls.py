@@ -18,7 +18,6 @@ POLLING: Final = " (polling)"
 class CallPatterns(NamedTuple):
     """What matches the starts of names of calls that do one thing."""
 
-    any_call: "re.Pattern[str]"
     synchronising: "re.Pattern[str]"
     """Calls that return when the device, or the copy, is done."""
     device_wide: "re.Pattern[str]"
@@ -43,7 +42,6 @@ def call_patterns() -> CallPatterns:
     waits = rf"{prefix}(Stream|Device|Event|Ctx|Thread)_?Synchronize"
     queries = rf"{prefix}(Stream|Event)_?Query"
     return CallPatterns(
-        any_call=re.compile(rf"{prefix}_?[A-Z]"),
         synchronising=_any(
             [waits, queries + re.escape(POLLING), *(text for row in rows for text in row.synchronising)]
         ),

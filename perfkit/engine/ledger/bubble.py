@@ -4,11 +4,11 @@ from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
-from perfkit.records.cross_rank import CrossRankSummary
+from perfkit.records.cross_rank import CrossRankSummary, Straggler
 from perfkit.records.per_run.pipeline import Pipeline, PipelineRank, heavy_in_all
 
 
-def bubble_share(pipelines: Sequence[Pipeline], ranks: int, compared: CrossRankSummary | None = None) -> float:
+def bubble_share(pipelines: Sequence[Pipeline], ranks: int, compared: CrossRankSummary | None) -> float:
     """Return the share of the step that is the bubble of pipelines, without waiting for late ranks; 0 if unknown.
 
     Args:
@@ -20,15 +20,15 @@ def bubble_share(pipelines: Sequence[Pipeline], ranks: int, compared: CrossRankS
     wall_ns = sum(row.wall_ns for row in rows)
     if len(rows) < ranks or not wall_ns:
         return 0.0
-    late = late_besides_stages(pipelines, compared)
+    late = [row.rank for row in late_besides_stages(pipelines, compared)]
     own = without_late(pipelines, late, (compared.stragglers_gain_ns or 0) if compared else 0)
     return sum(rank.bubble_ns for pipeline in own for rank in pipeline.ranks) / wall_ns
 
 
-def late_besides_stages(pipelines: Sequence[Pipeline], compared: CrossRankSummary | None) -> list[int]:
+def late_besides_stages(pipelines: Sequence[Pipeline], compared: CrossRankSummary | None) -> list[Straggler]:
     """Return the ranks that are late for another reason than that their stage is heavy."""
-    late = [row.rank for row in compared.stragglers] if compared and compared.stragglers_gain_ns else []
-    return [] if explains_stragglers(pipelines, late) else late
+    late = compared.stragglers if compared and compared.stragglers_gain_ns else []
+    return [] if explains_stragglers(pipelines, [row.rank for row in late]) else late
 
 
 def without_late(pipelines: Sequence[Pipeline], late: Collection[int], gain_ns: int) -> list[Pipeline]:

@@ -50,7 +50,6 @@ def align(matched: MatchedCollectives, hosts: Mapping[int, str | None]) -> list[
     place = {rank: index for index, host in enumerate(all_hosts) for rank in host.ranks}
     linked = matched.splits | (matched.paired & (matched.collective >= 0))
     rows = np.flatnonzero(linked & np.isin(matched.rank, list(place)))
-    rows = rows[np.argsort(matched.collective[rows], kind="stable")]
     ranks, number = np.unique(matched.rank[rows], return_inverse=True)
     host = np.array([place[rank] for rank in ranks.tolist()] or [0], np.int64)[number]
     return _Alignment(all_hosts, host, matched, rows).clocks()
@@ -72,7 +71,7 @@ class _Alignment:
         self.begun_ns = self.ended_ns - matched.duration_ns[rows]
         self.is_message = ~matched.splits[rows]
         self.sends = flagged(matched.kinds, matched.kind[rows], lambda one: one.operator == SEND)
-        self.opens = np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))
+        _, self.opens = matched.opening(rows)
         self.count = np.diff(np.append(self.opens, len(host)))
         self.rows_of = rows_by_key(host)
         self.aligned_ns, self.aligned_begun_ns = self.ended_ns.copy(), self.begun_ns.copy()

@@ -1,5 +1,6 @@
 """A delay of a rank, and what it has to be to count as one (metrics.md section 5)."""
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from perfkit.engine.ranks.lateness import Bools
@@ -43,3 +44,11 @@ class Delay(NamedTuple):
     """Whether its steps are some in succession."""
     also: tuple[Category | None, ...] = ()
     """What else the rank is late in."""
+
+
+class RankDelay(NamedTuple):
+    """A delay as a replay takes it away."""
+
+    rank: int
+    share: Mapping[int | None, float]
+    """Which share of what the rank takes longer is of this delay, by number of the step; nothing of other steps."""

@@ -104,11 +104,9 @@ def _taking_part(matched: MatchedCollectives, host_of: Mapping[int, int], world_
     A group of unknown size may have members without a trace, unless all ranks of the world take part.
     """
     found = _Members(*(np.full(len(matched.rank), UNKNOWN, np.int64) for _ in range(4)))
-    rows = np.flatnonzero(matched.collective >= 0)
+    rows, first = matched.matched_rows
     if not len(rows):
         return found
-    rows = rows[np.argsort(matched.collective[rows], kind="stable")]
-    first = np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))
     count = np.diff(np.append(first, len(rows)))
     stated = _by_kind(matched, [kind.group_size or UNKNOWN for kind in matched.kinds])[rows[first]]
     whole = (count == stated) | ((stated < 0) & (count == (world_size or UNKNOWN)))

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfkit.engine.ranks.delay import HALF, MOSTLY
-from perfkit.engine.ranks.late_phase import MOST_SHARE, own_ns
+from perfkit.engine.ranks.delay import HALF, MOST_OF_LAG, MOSTLY
+from perfkit.engine.ranks.late_causes import own_ns
 from perfkit.engine.ranks.lateness import OWN, OwnTimes
 from perfkit.engine.ranks.matching import MatchedCollectives
 from perfkit.records.common import Category
@@ -63,7 +63,7 @@ def find_last_arrivals(
         return None
     lag_ns = max(one.lag_ns for one in counted)
     # What takes longer than all lags of a step is not what the others wait for, or not alone.
-    bounds_ns = (HALF * lag_ns, MOST_SHARE * _longest_sum_ns(counted))
+    bounds_ns = (HALF * lag_ns, MOST_OF_LAG * _longest_sum_ns(counted))
     category = _longer_category(times, blamed, bounds_ns)
     return LastArrivals(
         ranks=sorted(blamed),

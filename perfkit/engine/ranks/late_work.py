@@ -8,8 +8,7 @@ By the logarithmic means of both sides, what a rank takes longer is the sum of w
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import takewhile
 from statistics import fmean, median
 from typing import Final, NamedTuple
@@ -40,19 +39,19 @@ _BOUND: Final[Mapping[str, LateGroup]] = {
 }
 
 
-class _Work(NamedTuple):
+class Work(NamedTuple):
     """Runs, size and time (ns) of kernels or operators per step; the size is None if it is not known of each."""
 
     runs: float = 0.0
     size: float | None = 0.0
     ns: float = 0.0
 
-    def and_also(self, other: "_Work") -> "_Work":
+    def and_also(self, other: "Work") -> "Work":
         size = None if self.size is None or other.size is None else self.size + other.size
-        return _Work(self.runs + other.runs, size, self.ns + other.ns)
+        return Work(self.runs + other.runs, size, self.ns + other.ns)
 
 
-_Works = Mapping[str, _Work]
+_Works = Mapping[str, Work]
 """By name."""
 
 
@@ -68,34 +67,26 @@ class _Part(NamedTuple):
     """In place of size and pace, where the size is not known."""
 
 
-def name_work(
-    stragglers: Sequence[Straggler], ranks: Sequence[RankReport], stage_of: Mapping[int, int]
-) -> list[Straggler]:
-    """Return the stragglers, those that are late in every step by what they compute or launch with why.
-
-    They are compared with the ranks that are never late, of the same stage and linked with them.
+def find_work(
+    row: Straggler,
+    rank: RankReport,
+    on_time: Sequence[RankReport],
+    mean: Callable[[tuple[int | None, ...]], Mapping[str, Work]],
+) -> LateWork | None:
+    """Return why a rank that is late in every step computes or launches for longer; None if that is not known.
 
     Args:
-        stragglers: the ranks that are late.
-        ranks: all ranks of the run.
-        stage_of: stage of each rank of a pipeline.
+        row: what it is late in.
+        rank: its report.
+        on_time: those of the ranks that it is compared with.
+        mean: returns the mean work of ranks by their numbers.
     """
-    by_rank = {rank.rank: rank for rank in ranks if rank.rank is not None and rank.steps}
-    late = {row.rank for row in stragglers}
-    mean_work = cache(lambda numbers: _mean_work([by_rank[number] for number in numbers]))
-
-    def work(row: Straggler) -> LateWork | None:
-        stage, linked = stage_of.get(row.rank), set(row.delays or by_rank) - late
-        others = tuple(number for number in by_rank if number in linked and stage_of.get(number) == stage)
-        if not others or row.every > 1 or row.steps_late < row.steps:
-            return None
-        if row.category == "compute":
-            return _of_compute(row, mean_work((row.rank,)), mean_work(others), by_rank[row.rank].device == "gpu")
-        if row.category == "overhead":
-            return _of_launches(row, by_rank[row.rank], [by_rank[number] for number in others])
+    if not on_time or row.every > 1 or row.steps_late < row.steps:
         return None
-
-    return [replace(row, work=work(row)) if row.rank in by_rank else row for row in stragglers]
+    if row.category == "compute":
+        others = tuple(other.rank for other in on_time)
+        return _of_compute(row, mean((row.rank,)), mean(others), rank.device == "gpu")
+    return _of_launches(row, rank, on_time) if row.category == "overhead" else None
 
 
 def name_hosts(stragglers: Sequence[Straggler], ranks: Sequence[RankReport]) -> list[Straggler]:
@@ -122,7 +113,7 @@ def _of_compute(row: Straggler, own: _Works, others: _Works, on_device: bool) ->
     longer_ns = of_own.ns - of_others.ns
     if not of_others.ns or not MAJORITY * row.lag_ns <= longer_ns <= MOST_OF_LAG * row.lag_ns:
         return None
-    parts = {name: _split(here.get(name, _Work()), there.get(name, _Work())) for name in names}
+    parts = {name: _split(here.get(name, Work()), there.get(name, Work())) for name in names}
     found = _factor(parts, longer_ns, on_device=on_device)
     if found is None or (found[0] != "runs" and abs(of_own.runs - of_others.runs) > _NEGLIGIBLE * of_others.runs):
         return None
@@ -134,14 +125,14 @@ def _of_compute(row: Straggler, own: _Works, others: _Works, on_device: bool) ->
     return LateWork(factor=factor, of=of, name=name, on_device=on_device, own=values[0], usual=values[1])
 
 
-def _mean_work(ranks: Sequence[RankReport]) -> dict[str, _Work]:
+def mean_work(ranks: Sequence[RankReport]) -> dict[str, Work]:
     """Return the computing kernels, or operators, per step and rank."""
-    steps, found = sum(len(rank.steps) for rank in ranks), dict[str, _Work]()
+    steps, found = sum(len(rank.steps) for rank in ranks), dict[str, Work]()
     for rank in ranks:
         for row in rank.operators:
             if row.category == "compute":
-                one = _Work(row.count / steps, None if row.size is None else row.size / steps, row.total_ns / steps)
-                found[row.name] = found.get(row.name, _Work()).and_also(one)
+                one = Work(row.count / steps, None if row.size is None else row.size / steps, row.total_ns / steps)
+                found[row.name] = found.get(row.name, Work()).and_also(one)
     return found
 
 
@@ -159,21 +150,21 @@ def _renamed(here: _Works, there: _Works, *, on_device: bool) -> tuple[_Works, _
         for name, place in of.items():
             if place in shared:
                 key = f"({KERNEL_CLASSES[place]})"
-                found[key] = found.get(key, _Work()).and_also(side[name]._replace(size=None))
+                found[key] = found.get(key, Work()).and_also(side[name]._replace(size=None))
         return found
 
     return pooled(here, classes[0]), pooled(there, classes[1])
 
 
-def _sum(works: _Works) -> _Work:
+def _sum(works: _Works) -> Work:
     """Return all work together, the size of those of which it is known."""
-    found = _Work()
+    found = Work()
     for one in works.values():
         found = found.and_also(one if one.size is not None else one._replace(size=0.0))
     return found
 
 
-def _split(own: _Work, usual: _Work) -> _Part:
+def _split(own: Work, usual: Work) -> _Part:
     """Return what each factor explains of what one kernel or operator takes longer."""
     longer_ns = own.ns - usual.ns
     if not min(own.runs, usual.runs, own.ns, usual.ns):

@@ -43,6 +43,9 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 
+_KNOWN_OF_SOME: Final = ("messages_ns", "waits_ns", "may_wait_ns", "transfers_ns")
+
+
 class OwnTimes(NamedTuple):
     """Own times of the ranks in the steps that all of them recorded."""
 
@@ -81,10 +84,7 @@ class OwnTimes(NamedTuple):
             ranks=[self.ranks[place] for place in places],
             exposed_ns=self.exposed_ns[places],
             of_ranks=self.compared,
-            messages_ns=None if self.messages_ns is None else self.messages_ns[places],
-            waits_ns=None if self.waits_ns is None else self.waits_ns[places],
-            may_wait_ns=None if self.may_wait_ns is None else self.may_wait_ns[places],
-            transfers_ns=None if self.transfers_ns is None else self.transfers_ns[places],
+            **{name: values[places] for name in _KNOWN_OF_SOME if (values := getattr(self, name)) is not None},
         )
 
     @property

@@ -40,10 +40,8 @@ def find_meetings(matched: MatchedCollectives, ranks: Sequence[int], steps: Sequ
     """
     known, numbers = np.sort(np.array(ranks, np.int64)), np.array(steps, np.int64)
     there = np.isin(matched.step, numbers) & np.isin(matched.rank, known)
-    rows = np.flatnonzero(there & (matched.collective >= 0))
-    rows = rows[np.argsort(matched.collective[rows], kind="stable")]
-    collective, rank = matched.collective[rows], np.searchsorted(known, matched.rank[rows])
-    first = np.flatnonzero(np.diff(collective, prepend=-1))
+    rows, first = matched.opening(np.flatnonzero(there & (matched.collective >= 0)))
+    rank = np.searchsorted(known, matched.rank[rows])
     lowest = np.repeat(np.minimum.reduceat(rank, first), np.diff(np.append(first, len(rows))))
     # One number for each pair and step: thousands of ranks have millions of collectives.
     pair = lowest * len(known) + rank

@@ -61,8 +61,7 @@ def _with_waits(matched: MatchedCollectives, rows: Ints, wait_ns: Ints) -> Match
 
 def pair_rows(matched: MatchedCollectives) -> Pairs:
     """Return the rows of each send and its receive."""
-    rows = np.flatnonzero(matched.collective >= 0)
-    rows = rows[np.argsort(matched.collective[rows], kind="stable")]
+    rows, _ = matched.matched_rows
     send = rows[flagged(matched.kinds, matched.kind[rows], lambda one: one.operator == SEND)]
     receive = rows[flagged(matched.kinds, matched.kind[rows], lambda one: one.operator == RECEIVE)]
     return Pairs(send, receive)
@@ -71,12 +70,8 @@ def pair_rows(matched: MatchedCollectives) -> Pairs:
 def _uncertainty_ns(matched: MatchedCollectives, pairs: Pairs, clocks: Sequence[HostClock]) -> Ints:
     """Return for each pair how far the aligned clocks of its ranks may disagree; beyond any time if that is unknown."""
     clock_of = {rank: clock for clock in clocks for rank in clock.ranks}
-    ranks = zip(matched.rank[pairs.send].tolist(), matched.rank[pairs.receive].tolist(), strict=True)
-    known: dict[tuple[int, int], int] = {}
-    for pair in ranks:
-        if pair not in known:
-            known[pair] = _residual_ns(clock_of, *pair)
-    ranks = zip(matched.rank[pairs.send].tolist(), matched.rank[pairs.receive].tolist(), strict=True)
+    ranks = list(zip(matched.rank[pairs.send].tolist(), matched.rank[pairs.receive].tolist(), strict=True))
+    known = {pair: _residual_ns(clock_of, *pair) for pair in set(ranks)}
     return np.array([known[pair] for pair in ranks], np.int64)
 
 

@@ -32,7 +32,7 @@ _PAIRED: Final = frozenset({SEND, RECEIVE})
 
 
 class MatchedCollectives(NamedTuple):
-    """Every collective of every rank, with matched ones adjacent; columns of shape (c,)."""
+    """Every collective of every rank, matched ones in order of their number; columns of shape (c,)."""
 
     kinds: list[CollectiveKey]
     rank: Ints
@@ -60,7 +60,15 @@ class MatchedCollectives(NamedTuple):
     @property
     def split_rows(self) -> tuple[Ints, Ints]:
         """The rows of the collectives that are split, and the place among these at which each collective begins."""
-        rows = np.flatnonzero(self.splits)
+        return self.opening(np.flatnonzero(self.splits))
+
+    @property
+    def matched_rows(self) -> tuple[Ints, Ints]:
+        """The same of all that is matched."""
+        return self.opening(np.flatnonzero(self.collective >= 0))
+
+    def opening(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Return some rows, and the place among these at which each collective begins."""
         return rows, np.flatnonzero(np.diff(self.collective[rows], prepend=-1))
 
     @property

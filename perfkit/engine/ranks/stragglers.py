@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from perfkit.engine.ranks.delay import HALF, LEAST_LAG, NEARLY_ALL, QUARTER, Delay
+from perfkit.engine.ranks.delay import FAR_LAGS, HALF, LEAST_LAG, NEARLY_ALL, QUARTER, Delay, RankDelay
 from perfkit.engine.ranks.delays import find_delays
 from perfkit.engine.ranks.lateness import (
     COLUMN,
@@ -34,15 +34,13 @@ class Stragglers(NamedTuple):
 
     ranks: list[Straggler]
     """Largest lag first."""
-    gain_ns: int | None = None
-    """By how much the mean step could be shorter if none of them were late; None if unknown."""
+    delays: Sequence[RankDelay] = ()
+    """What a replay takes away of each."""
 
 
 def find_stragglers(times: OwnTimes) -> Stragglers:
     """Return the ranks that are late beyond chance."""
-    if len(times.steps) < FEWEST_COMPARED_STEPS:
-        return Stragglers([])
-    found = _sized(times, find_delays(times))
+    found = _sized(times, find_delays(times)) if len(times.steps) >= FEWEST_COMPARED_STEPS else []
     if not found:
         return Stragglers([])
     last, wall_ns = last_ranks(times), times.wall_ns
@@ -65,13 +63,16 @@ def find_stragglers(times: OwnTimes) -> Stragglers:
         )
         for one in found
     ]
-    return Stragglers(sorted(rows, key=lambda row: (-row.lag_ns, row.rank)))
+    delays = [RankDelay(times.ranks[one.row], dict(zip(times.steps, one.share.tolist(), strict=True))) for one in found]
+    return Stragglers(sorted(rows, key=lambda row: (-row.lag_ns, row.rank)), delays)
 
 
 def find_all_stragglers(parts: Sequence[OwnTimes]) -> Stragglers:
     """Return the stragglers of a run, each found among the ranks that it can be compared with."""
-    rows = (row for part in parts for row in find_stragglers(part).ranks)
-    return Stragglers(sorted(rows, key=lambda row: (-row.lag_ns, row.rank)))
+    found = [find_stragglers(part) for part in parts]
+    rows = (row for one in found for row in one.ranks)
+    delays = [delay for one in found for delay in one.delays]
+    return Stragglers(sorted(rows, key=lambda row: (-row.lag_ns, row.rank)), delays)
 
 
 def find_one_off_stragglers(times: OwnTimes, stragglers: Stragglers) -> list[OneOffStraggler]:
@@ -93,6 +94,8 @@ class _Sized(NamedTuple):
     delay: Delay
     late: Bools
     """Whether the rank is late in each step: clearly in some only, of a delay in every step, shape (steps,)."""
+    share: Floats
+    """Which share of what it takes longer in each step is of the delay, shape (steps,)."""
     lag_ns: float
     category: Category
     """In which most of the lag is."""
@@ -141,7 +144,11 @@ def _size(one: Delay, excess_ns: Callable[[Category | None], Floats], least_ns: 
     listed_ns = max(lags[most], 0.0) + sum(also.values())  # medians may not add up
     of_sum = min(1.0, lag_ns / listed_ns) if one.every == 1 and listed_ns else 1.0
     parts = [(name, round(of_sum * ns)) for name, ns in sorted(also.items(), key=lambda part: -part[1])]
-    return _Sized(one, late, lag_ns, most, parts)
+    # What it is late in besides, it is in every step; what takes many times the lag is another delay, of single steps.
+    own_steps = np.ones_like(late) if one.every > 1 and one.also else late
+    whole = excess_ns(None)
+    share = np.where(whole > FAR_LAGS * lag_ns, lag_ns / np.maximum(whole, 1), 1.0) * own_steps
+    return _Sized(one, late, share, lag_ns, most, parts)
 
 
 def _bound(times: OwnTimes, one: _Sized, end: Literal[0, -1]) -> int | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -9,13 +10,11 @@ from msgspec.structs import replace
 from perfkit.engine.communication.collective_metadata import CollectiveKey, flagged
 from perfkit.engine.communication.message_batches import EXCHANGE, RECEIVE, SEND
 from perfkit.engine.ranks.bandwidth import GroupKey, bus_factor, fits, group_key
+from perfkit.engine.ranks.delay import RankDelay
 from perfkit.engine.ranks.early_ranks import find_early_ranks
 from perfkit.engine.ranks.findings import suspect_matches
 from perfkit.engine.ranks.last_arrivals import find_last_arrivals
-from perfkit.engine.ranks.late_code import name_code
-from perfkit.engine.ranks.late_loading import name_load_causes
-from perfkit.engine.ranks.late_phase import name_phases
-from perfkit.engine.ranks.late_work import name_hosts, name_work
+from perfkit.engine.ranks.late_causes import name_causes
 from perfkit.engine.ranks.lateness import OwnTimes, own_times
 from perfkit.engine.ranks.linked_ranks import Meetings, find_meetings, linked_ranks, name_delayed, steps_together
 from perfkit.engine.ranks.matching import MatchedCollectives, may_lack_ranks, numbered
@@ -28,7 +27,6 @@ from perfkit.engine.ranks.stragglers import (
 )
 from perfkit.engine.step_graph.graph import StepGraph
 from perfkit.engine.whatif.late_ranks import replayed_gains
-from perfkit.engine.whatif.unexplained import least_saving_ns
 from perfkit.records.cross_rank import (
     FEWEST_COMPARED_STEPS,
     CrossRankSummary,
@@ -36,22 +34,30 @@ from perfkit.records.cross_rank import (
     MatchedCollectiveStat,
     OneOffStraggler,
     RankWait,
-    Straggler,
-    all_ranks,
 )
 from perfkit.records.manifest import MeshDimension
 from perfkit.records.rank import RankReport
 from perfkit.trace.intervals import Ints
 
 
+class Compared(NamedTuple):
+    """What the comparison of ranks has found."""
+
+    summary: CrossRankSummary
+    late: Sequence[RankDelay]
+    """The delays of its stragglers."""
+    single: Sequence[RankDelay]
+    """Those of single steps that it lists."""
+
+
 def summarize_cross_rank(
     matched: MatchedCollectives,
     ranks: Sequence[RankReport],
     clocks: list[HostClock],
-    world_size: int | None = None,
-    mesh: Sequence[MeshDimension] = (),
-    graphs: Sequence[StepGraph] = (),
-) -> CrossRankSummary:
+    world_size: int | None,
+    mesh: Sequence[MeshDimension],
+    graphs: Sequence[StepGraph],
+) -> Compared:
     """Sum matched collectives by kind and by rank, and find stragglers.
 
     Args:
@@ -62,8 +68,8 @@ def summarize_cross_rank(
         mesh: the run's mesh; empty if unknown.
         graphs: of its steps, whose replay tells what late ranks cost; empty if there is none.
     """
-    rows = list(_shared(matched, world_size))
-    rows.sort(key=lambda row: -row.count * ((row.wait_ns or 0) + (row.transfer_ns or 0)))
+    collectives = list(_shared(matched, world_size))
+    collectives.sort(key=lambda row: -row.count * ((row.wait_ns or 0) + (row.transfer_ns or 0)))
     comparable = len({rank.device for rank in ranks}) == 1
     times = _with_waits(own_times(ranks), matched) if comparable else None
     if times is not None and ranks[0].device != "cpu":
@@ -76,33 +82,29 @@ def summarize_cross_rank(
     parts = [part for one in of_groups for part in comparable_parts(one, stage_of)]
     late = find_all_stragglers(parts)
     compared = [part.ranks for part in parts] if len(parts) > 1 else []
-    if graphs and late.ranks and not suspect_matches(matched, clocks):
-        late = _replayed(late, graphs, ranks, compared)
     once = _one_off(of_groups, stage_of, late)
-    return CrossRankSummary(
-        collectives=rows,
+    single = [RankDelay(rank, {one.step: 1.0}) for one in once for rank in (one.rank, *one.with_ranks)]
+    gains = None
+    if graphs and (late.ranks or once) and not suspect_matches(matched, clocks):
+        gains = replayed_gains(graphs, late.delays, single, compared, ranks)
+    rows = [replace(row, gain_ns=gains.of_each.get(row.rank)) for row in late.ranks] if gains else late.ranks
+    summary = CrossRankSummary(
+        collectives=collectives,
         rank_waits=_waits(matched),
         matched=int((matched.collective >= 0).sum()),
         unmatched=int((~matched.alone & (matched.collective < 0)).sum()),
         compared_steps=len(times.steps) if times else 0,
         compared=compared,
-        stragglers=_with_causes(name_delayed(late.ranks, groups), ranks, stage_of),
-        stragglers_gain_ns=late.gain_ns,
-        one_off_stragglers=name_delayed(once[:MOST_ONE_OFF], groups),
-        one_off_gain_ns=replayed_gains(graphs, all_ranks(once[:MOST_ONE_OFF]), compared).of_all
-        if graphs and once and not late.gain_ns and not suspect_matches(matched, clocks)
-        else None,
-        one_off_steps=len(once),
+        stragglers=name_causes(name_delayed(rows, groups), ranks, stage_of),
+        stragglers_gain_ns=gains.of_all if gains and late.ranks else None,
+        one_off_stragglers=name_delayed(once, groups),
+        one_off_gain_ns=gains.of_single if gains and once else None,
         early_ranks=find_early_ranks(parts[0], late.ranks) if _is_whole(parts, world_size) else [],
         last_arrivals=find_last_arrivals(matched, times, ranks) if too_few and times else None,
         clocks=clocks,
-        bandwidth_fits=fits(rows, _incomplete_groups(matched)),
+        bandwidth_fits=fits(collectives, _incomplete_groups(matched)),
     )
-
-
-def _with_causes(late: list[Straggler], ranks: Sequence[RankReport], stage_of: Mapping[int, int]) -> list[Straggler]:
-    late = name_work(name_hosts(late, ranks), ranks, stage_of)
-    return name_code(name_load_causes(name_phases(late, ranks, stage_of), ranks), ranks)
+    return Compared(summary, late.delays, single)
 
 
 def _with_waits(times: OwnTimes | None, matched: MatchedCollectives) -> OwnTimes | None:
@@ -154,18 +156,6 @@ def _is_whole(parts: Sequence[OwnTimes], *sizes: int | None) -> bool:
     return len(parts) == 1 and all(len(parts[0].ranks) == size for size in sizes)
 
 
-def _replayed(
-    late: Stragglers, graphs: Sequence[StepGraph], ranks: Sequence[RankReport], compared: Sequence[Sequence[int]]
-) -> Stragglers:
-    """Return late ranks with what the replay tells that they cost; not that it is nothing, if it lacks what waits."""
-    numbers = [row.rank for row in late.ranks]
-    gains = replayed_gains(graphs, numbers, compared)
-    lacks = not set(numbers) <= set(graphs[0].ranks) or least_saving_ns(graphs[0], ranks, len(ranks))
-    if not gains.of_all and lacks:
-        return late
-    return Stragglers([replace(row, gain_ns=gains.of_each.get(row.rank)) for row in late.ranks], gains.of_all)
-
-
 def _of_groups(times: OwnTimes, groups: Sequence[list[int]], meetings: Meetings) -> Iterator[OwnTimes]:
     for group, together in zip(groups, steps_together(meetings, groups), strict=True):
         yield times.among(group)._replace(together=together)
@@ -173,7 +163,7 @@ def _of_groups(times: OwnTimes, groups: Sequence[list[int]], meetings: Meetings)
 
 def _one_off(of_groups: Sequence[OwnTimes], stage_of: Mapping[int, int], late: Stragglers) -> list[OneOffStraggler]:
     found = [one for times in of_groups for one in find_one_off_stragglers(level_stages(times, stage_of), late)]
-    return sorted(found, key=lambda one: -one.lag_ns)
+    return sorted(found, key=lambda one: -one.lag_ns)[:MOST_ONE_OFF]
 
 
 def _incomplete_groups(matched: MatchedCollectives) -> set[GroupKey]:

@@ -132,7 +132,7 @@ class StepGraph:
     modules: tuple[GraphModule, ...] = ()
     """What parts belong to."""
     slow: NDArray[np.float64] | None = None
-    """How many times as long each node takes for what the network makes slow, shape (n,); None if that is nothing."""
+    """How many times as long each node takes for each cause of a slow network, shape (causes, n); None without any."""
     recorded: "StepGraph | None" = None
     """The graph of the steps as they were recorded; None if it is this one (`perfkit.engine.step_graph.real_time`)."""
 

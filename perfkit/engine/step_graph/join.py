@@ -58,7 +58,7 @@ def join_ranks(
     steps: Sequence[int | None],
     matched: MatchedCollectives | None,
     clocks: Sequence[HostClock],
-    slow: NDArray[np.float64] | None = None,
+    slow: NDArray[np.float64] | None,
 ) -> StepGraph:
     """Return the graph of some steps over all ranks.
 
@@ -66,7 +66,7 @@ def join_ranks(
         steps: numbers of the steps, by `common_steps`; at least one.
         matched: the ranks' collectives; None for a single rank.
         clocks: of their hosts; the times of a rank whose offset is unknown are taken as they are.
-        slow: how many times as long each collective's transfer takes for what the network makes slow, by its number.
+        slow: as in `SlowNetwork.factors`.
     """
     return _Join(members, steps, clocks).graph(matched, slow)
 
@@ -282,11 +282,11 @@ class _Join:
 def _of_nodes(
     of_collective: NDArray[np.float64], collective: Ints, node: NDArray[np.int32], count: int
 ) -> NDArray[np.float64]:
-    """Return the factor of each node, of which some are transfers of collectives."""
+    """Return the factors of each node, of which some are transfers of collectives; shape (causes, n)."""
     known = collective >= 0
-    factor = np.ones(count)
-    factor[node[known]] = of_collective[collective[known]]
-    return factor
+    factors = np.ones((len(of_collective), count))
+    factors[:, node[known]] = of_collective[:, collective[known]]
+    return factors
 
 
 def _points(at: Ints) -> Nodes:

@@ -41,7 +41,7 @@ def build_run_graph(
     ranks: Ranks,
     matched: MatchedCollectives | None,
     clocks: Sequence[HostClock],
-    slow: NDArray[np.float64] | None = None,
+    slow: NDArray[np.float64] | None,
 ) -> RunGraph:
     """Return the graph of the steps that the graphs of all ranks have.
 

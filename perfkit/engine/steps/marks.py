@@ -60,7 +60,7 @@ def step_names(events: Events, rows: Ints, marker: str | None) -> NDArray[np.boo
     return marks & _matching(events, marker)[: len(marks)]
 
 
-def training_thread(events: Events, marker: str | None = None) -> int:
+def training_thread(events: Events, marker: str | None) -> int:
     """Return the thread that trains; -1 without any: that of the steps, if it runs anything, else that which runs most.
 
     On a device autograd's thread runs the backward pass, and most operators: what its nodes run does not count.

@@ -27,8 +27,12 @@ class Altered:
 
     @property
     def duration_ns(self) -> Ints:
-        """Duration of each node, rounded, shape (n,)."""
-        return node_sums(self.graph, self.part_ns)
+        """Duration of each node, what its parts add up to, rounded; shape (n,).
+
+        Whole nanoseconds below 2^53 are exact, so that an unchanged node takes exactly as long as measured.
+        """
+        sums = np.bincount(self.graph.parts.node, weights=self.part_ns, minlength=len(self.graph.nodes.start))
+        return np.asarray(np.rint(sums).astype(np.int64))
 
     def scaled(self, parts: Mask, factor: float | Floats) -> "Altered":
         """Return this with some parts taking `factor` of their time."""
@@ -86,16 +90,6 @@ def settled(state: Altered) -> StepGraph:
 def unaltered(graph: StepGraph) -> Altered:
     """Return a graph with its measured times."""
     return Altered(graph, graph.parts.ns.astype(np.float64), graph.edges.lag_ns)
-
-
-def node_sums(graph: StepGraph, part_ns: Floats) -> Ints:
-    """Return what the parts of each node add up to, rounded; shape (n,).
-
-    Whole nanoseconds below 2^53 are exact, so that an unchanged node takes exactly as long as measured.
-    """
-    sums = np.bincount(graph.parts.node, weights=part_ns, minlength=len(graph.nodes.start))
-    changed: Ints = np.rint(sums).astype(np.int64)
-    return changed
 
 
 def with_edges(state: Altered, edges: Edges) -> Altered:

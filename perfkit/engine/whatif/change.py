@@ -56,6 +56,8 @@ class Change(Struct, frozen=True):
     """How that line shows it, if not by `example`."""
     subject: ClassVar[str]
     """Pattern of what is left of the last `=`; its group is what the change applies to."""
+    tried: ClassVar[tuple[str, ...]] = ()
+    """What of this kind is tried where no change is given."""
     is_single: ClassVar[bool] = False
     """Whether two of this kind contradict each other."""
 
@@ -69,9 +71,9 @@ class Change(Struct, frozen=True):
         raise NotImplementedError
 
     @classmethod
-    def candidates(cls, graph: StepGraph, run: RunReport) -> Iterator[str]:  # noqa: ARG003  by default none
+    def candidates(cls, graph: StepGraph, run: RunReport) -> Iterator[str]:  # noqa: ARG003
         """Yield the changes of this kind that are tried where none is given; not all of them need apply."""
-        yield from ()
+        yield from cls.tried
 
     def apply(self, run: ChangedRun) -> Effect:
         """Make the change.

@@ -1,13 +1,13 @@
 """Predict the step after changes: apply them to the graph of steps, and replay it with and without them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from perfkit.base.statistics.bootstrap import FEWEST_STEPS, generator, interval
 from perfkit.engine.step_graph.graph import StepGraph
-from perfkit.engine.whatif.altered import Altered, unaltered
+from perfkit.engine.whatif.altered import steps_ns, unaltered
 from perfkit.engine.whatif.change import Change, ChangedRun, ChangeError, Effect
 from perfkit.engine.whatif.changes import CHANGES, parse_changes
 from perfkit.engine.whatif.effects.ranks import ScaleRank
@@ -35,11 +35,7 @@ class Replayed(NamedTuple):
 def replay_unchanged(graphs: Sequence[StepGraph]) -> Replayed:
     """Return the length of each step over all ranks, as measured and as replayed."""
     measured_ns = [np.diff(graph.step_ends(graph.nodes.end)) for graph in graphs]
-    return Replayed(np.concatenate(measured_ns), _lengths([unaltered(graph) for graph in graphs]))
-
-
-def _lengths(states: Iterable[Altered]) -> Ints:
-    return np.concatenate([np.diff(state.step_ends()) for state in states])
+    return Replayed(np.concatenate(measured_ns), steps_ns([unaltered(graph) for graph in graphs]))
 
 
 class Changed(NamedTuple):
@@ -56,13 +52,12 @@ class Changed(NamedTuple):
 
     def prediction(self, before: Replayed, applied: list[AppliedChange]) -> Prediction:
         """Return the figures, with the changes in words."""
-        steps_ns = self.steps_ns
         return Prediction(
             changes=applied,
-            step_ns=float(np.mean(steps_ns)) + before.beside_ns,
-            range_ns=(int(steps_ns.min()), int(steps_ns.max())),
+            step_ns=float(np.mean(self.steps_ns)) + before.beside_ns,
+            range_ns=(int(self.steps_ns.min()), int(self.steps_ns.max())),
             saving_ns=self.saving_ns(before),
-            interval_ns=_interval(before.steps_ns, steps_ns) if len(steps_ns) >= FEWEST_STEPS else None,
+            interval_ns=_interval(before.steps_ns, self.steps_ns) if len(self.steps_ns) >= FEWEST_STEPS else None,
         )
 
 
@@ -87,7 +82,7 @@ def make_changes(graphs: Sequence[StepGraph], run: RunReport, texts: Sequence[st
             raise
         effects[place] = next(one for one in found if one is not None)
         states = [one.state if one else state for one, state in zip(found, states, strict=True)]
-    return Changed([effects[place] for place in range(len(changes))], _lengths(states))
+    return Changed([effects[place] for place in range(len(changes))], steps_ns(states))
 
 
 def _apply(change: Change, runs: Sequence[ChangedRun]) -> list[Effect | None]:

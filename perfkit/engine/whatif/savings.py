@@ -61,12 +61,9 @@ def predicted_savings(graphs: Sequence[StepGraph], run: RunReport) -> list[Predi
 def _known(run: RunReport) -> Iterator[PredictedSaving]:
     """Yield what was predicted for late ranks and slow transfers already."""
     across = run.cross_rank
-    if across and across.stragglers_gain_ns:
-        change = healthy_ranks(row.rank for row in across.stragglers)
-        yield PredictedSaving(change=change, saving_ns=float(across.stragglers_gain_ns))
-    elif across and across.one_off_gain_ns:
-        change = healthy_ranks(all_ranks(across.one_off_stragglers))
-        yield PredictedSaving(change=change, saving_ns=float(across.one_off_gain_ns))
+    if across and (gain_ns := (across.stragglers_gain_ns or 0) + (across.one_off_gain_ns or 0)):
+        change = healthy_ranks({*(row.rank for row in across.stragglers), *all_ranks(across.one_off_stragglers)})
+        yield PredictedSaving(change=change, saving_ns=float(gain_ns))
     if across and across.slow_transfers_gain_ns:
         yield PredictedSaving(change=HEALTHY_NETWORK, saving_ns=float(across.slow_transfers_gain_ns))
 

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from perfkit.engine.whatif.change import Change, ChangeError
 from perfkit.records.facts import Fact, fact
@@ -99,10 +99,12 @@ class Scaling(Change, frozen=True):
 
 
 class Removal(Change, frozen=True):
-    """Something is `removed`."""
+    """Something is `removed`, or what else the word is."""
+
+    word: ClassVar = "removed"
 
     @classmethod
     def read(cls, name: str, value: str) -> Self:  # noqa: ARG003
         """Return the change."""
-        read_word(value, "removed")
+        read_word(value, cls.word)
         return cls()

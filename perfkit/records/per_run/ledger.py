@@ -1,5 +1,6 @@
 """The ledger of a run's step: where its time goes, without rest (metrics.md section 10)."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -31,7 +32,7 @@ class LedgerRow(Struct, frozen=True, kw_only=True):
     late: Literal["always", "at_times", "in_turns", "once"] | None = None
     """In which steps they are late; None for the other rows."""
     steps: list[int] = []
-    """The single steps that they are late in; empty if they are late in more."""
+    """The single steps that they are late in, or that are congested; empty if it is in more."""
     late_in: LedgerCause | None = None
     """What they take longer in, mostly; None if they differ."""
     work: LateWork | None = None
@@ -86,9 +87,10 @@ class Ledger(Struct, frozen=True, kw_only=True):
     rows: list[LedgerRow]
     """Largest first."""
 
-    def of(self, cause: LedgerCause) -> LedgerRow | None:
-        """Return the row of a cause; None without one."""
-        return next((row for row in self.rows if row.cause == cause), None)
+    def of(self, cause: LedgerCause, steps: Sequence[int] = ()) -> LedgerRow | None:
+        """Return the row of a cause, of several that in these single steps, else the largest; None without one."""
+        rows = [row for row in self.rows if row.cause == cause]
+        return next((row for row in rows if row.steps == list(steps)), rows[0] if rows else None)
 
     @property
     def losses(self) -> list[LedgerRow]:

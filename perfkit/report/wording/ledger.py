@@ -84,7 +84,7 @@ def places(row: LedgerRow) -> tuple[str, str]:
 
     It is a function with its line, an operator, or a phase; of late ranks also what they take longer in.
     """
-    name = _name(row)
+    name = _where_slow(row.slow) if row.slow else _name(row)
     if row.late_in is None:
         return name, name
     late_in = _LATE_IN.get(row.late_in, LABELS[row.late_in])
@@ -149,19 +149,26 @@ def _line(function: str, file: str, line: int) -> str:
 
 def slow_sentence(slow: SlowTransfers) -> str:
     """Return which transfers are slow, and how much slower than others."""
-    longer = f"take {slow.ratio:.1f} times as long"
-    hosts = [escape_unprintable(host) for host in slow.hosts]
+    longer, where = f"take {slow.ratio:.1f} times as long", _where_slow(slow)
     if slow.steps:
-        many, which = len(slow.steps), " and ".join(map(numbered, slow.steps))
-        where = f"{'step' if many == 1 else 'steps'} {which}" if many <= _NAMED_STEPS else f"{many} steps"
         return f"in {where} transfers between hosts {longer}: congestion"
-    if len(hosts) > 1:
-        return f"transfers between {' and '.join(hosts)} {longer} as others: their link"
-    if hosts:
-        return f"transfers that cross {hosts[0]} {longer} as others: its network card"
+    if len(slow.hosts) > 1:
+        return f"transfers between {where} {longer} as others: their link"
+    if slow.hosts:
+        return f"transfers that cross {where} {longer} as others: its network card"
     if len(slow.ranks) > 1:
-        return f"transfers among {rank_list(slow.ranks)} {longer} as others"
-    return f"transfers of {rank_list(slow.ranks)} between hosts {longer} as others: its network card"
+        return f"transfers among {where} {longer} as others"
+    return f"transfers of {where} between hosts {longer} as others: its network card"
+
+
+def _where_slow(slow: SlowTransfers) -> str:
+    """Return the steps, hosts or ranks whose transfers are slow."""
+    many = len(slow.steps)
+    if many > _NAMED_STEPS:
+        return f"{many} steps"
+    if many:
+        return f"step{'s' * (many > 1)} {' and '.join(map(numbered, slow.steps))}"
+    return " and ".join(map(escape_unprintable, slow.hosts)) or rank_list(slow.ranks)
 
 
 def takes(row: LedgerRow) -> str:

@@ -65,7 +65,8 @@ def _one(row: Straggler) -> str:
         parts = (f"{duration(one.lag_ns)} {_in_words(one.category)}" for one in row.also)
         cause = ", ".join((f"{duration(row.in_category_ns)} {cause}", *parts))
     if _is_partly(row):
-        return f"rank {row.rank} is late {how_often(row)}, by {duration(lag_ns)} ({cause}){_cost(row.gain_ns)}"
+        delays = f"rank {row.rank} delays {whom(row)} {how_often(row)}"
+        return f"{delays}, by {duration(lag_ns)} ({cause}){_cost(row.gain_ns)}"
     if _ALIKE * lag_ns <= (row.gain_ns or 0) <= lag_ns / _ALIKE:
         return (
             f"rank {row.rank} delays {whom(row)} by {duration(row.gain_ns or 0)} per step ({cause}); "

@@ -70,7 +70,7 @@ _COMPARE_BANDWIDTH: Final[Facts] = (fact("compare_bandwidth"),)
 
 def slow_network(context: LossContext) -> Loss | None:
     """Transfers that take longer than comparable ones."""
-    across, row = context.run.cross_rank, context.ledger.of("slow_network")
+    across, row = context.run.cross_rank, next((row for row in context.ledger.rows if row.slow is not None), None)
     if across is None or row is None or row.slow is None or row.share < MIN_SHARE:
         return None
     return Loss(
@@ -81,8 +81,8 @@ def slow_network(context: LossContext) -> Loss | None:
         facts=(fact("slow_transfers", slow=row.slow),),
         evidence={"ratio": row.slow.ratio},
         remedy=(_check_network(row.slow),),
-        per_step_ns=float(across.slow_transfers_gain_ns or 0),
-        change=HEALTHY_NETWORK,
+        per_step_ns=float(row.slow.gain_ns or 0),
+        change=HEALTHY_NETWORK if len(across.slow_transfers) == 1 else None,
         blames="network",
     )
 

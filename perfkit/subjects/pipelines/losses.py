@@ -28,7 +28,7 @@ def _pipeline(context: LossContext) -> Pipeline | None:
     One without a late rank is preferred: in others the ideal bubble is that of longer micro-batches.
     """
     run = context.run
-    late = late_besides_stages(run.pipelines, run.cross_rank)
+    late = [row.rank for row in late_besides_stages(run.pipelines, run.cross_rank)]
     gain_ns = (run.cross_rank.stragglers_gain_ns or 0) if run.cross_rank else 0
     return next((one for one in without_late(run.pipelines, late, gain_ns) if one.ideal_share is not None), None)
 
@@ -59,8 +59,9 @@ def pipeline_transfers(context: LossContext) -> Loss | None:
     if pipeline is None:
         return None
     wall_ns, bubble_ns = (sum(getattr(row, field) for row in pipeline.ranks) for field in ("wall_ns", "bubble_ns"))
-    late = late_besides_stages(context.run.pipelines, context.run.cross_rank)
-    lags_ns = [row.lag_ns for row in stragglers_of(context.run) if row.rank in late]
+    is_known = bool(stragglers_of(context.run))
+    late = late_besides_stages(context.run.pipelines, context.run.cross_rank) if is_known else []
+    lags_ns = [row.lag_ns for row in late]
     # What a rank waits for late ranks, as well in other pipelines, is no price of messages either.
     delayed_ns = pipeline.steps * max(lags_ns, default=0)
     rest_ns = sum(

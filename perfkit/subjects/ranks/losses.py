@@ -53,20 +53,20 @@ def waiting(context: LossContext) -> Loss | None:
     if not slow and parts is not None and _waits_for_changing(context, parts[0]):
         return None
     if parts is None and not (is_large and slow):
-        return single_delays(context)
+        return None
     if parts is None:  # what the others wait in is not matched: how much is waiting is unknown, not for whom
         cause = cause_of_waiting(context, slow, 0.0)
         return _in_part(cause)
     wait_ns, exposed_ns = parts
     if wait_ns < MAJORITY * exposed_ns and not is_large:
-        return single_delays(context)
+        return None
     # Without a known straggler, the first collective's waiting may be the ranks' start-up skew.
     if not slow and context.has("start_skew") and last_arrivals_of(context) is None:
         return None
     if not slow and (most := longest_dimension(context, "wait_ns")) is not None and "pp" in most.parts:
         return None  # a pipeline waits by construction
     cause = cause_of_waiting(context, slow, wait_ns)
-    if cause.blames is not None:  # it names ranks, and has a size of its own
+    if cause is None or cause.blames is not None:  # it names ranks, and has a size of its own
         return cause
     evidence = {"exposed_share": context.share(exposed_ns), "wait_share": wait_ns / exposed_ns, "wait_ns": wait_ns}
     return replace(
@@ -85,8 +85,8 @@ def _waits_for_changing(context: LossContext, wait_ns: float) -> bool:
     return done_ns * others >= MAJORITY * wait_ns > 0
 
 
-def _in_part(cause: Loss) -> Loss:
-    if cause.blames is not None:  # it names ranks, and has a size of its own
+def _in_part(cause: Loss | None) -> Loss | None:
+    if cause is None or cause.blames is not None:  # it names ranks, and has a size of its own
         return cause
     return replace(cause, facts=(fact("partly_waiting"), *cause.facts), blames="rank")
 
@@ -94,11 +94,10 @@ def _in_part(cause: Loss) -> Loss:
 def _waiting_in_bubbles(context: LossContext) -> Loss | None:
     """Return the loss for late ranks of a pipeline, whose bubble has its own rule; None where stages explain them."""
     run = context.run
-    across, late = run.cross_rank, late_besides_stages(run.pipelines, run.cross_rank)
-    slow = [row for row in stragglers_of(run) if row.rank in late]
+    across, slow = run.cross_rank, late_besides_stages(run.pipelines, run.cross_rank)
     if across is None or not slow or context.share(across.stragglers_gain_ns or 0) < MIN_SHARE:
         return None
     return _in_part(cause_of_waiting(context, slow, 0.0))
 
 
-LOSSES: Final[Rules] = {"oversubscribed": oversubscribed, "waiting": waiting}
+LOSSES: Final[Rules] = {"oversubscribed": oversubscribed, "waiting": waiting, "single_delays": single_delays}

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from perfkit.engine.idle.remedies import IdlePart, remedy
 from perfkit.engine.losses.context import LossContext
 from perfkit.engine.ranks.delay import MOST_OF_LAG
+from perfkit.engine.ranks.late_causes import on_time
 from perfkit.phases import PHASE_WORDS, annotation
 from perfkit.records.aggregate import MAJORITY, merge_idle
 from perfkit.records.cross_rank import LateWork, Straggler, same_work
@@ -118,17 +119,14 @@ def _compare(context: LossContext, rows: Sequence[Straggler], late: Sequence[Str
     stages = _stages(context)
     if stages is None:
         return None
-    by_rank = {rank.rank: rank for rank in context.run.ranks if rank.steps and rank.rank is not None}
-    own = [by_rank[row.rank] for row in rows if row.rank in by_rank]
-    linked = {rank for row in rows for rank in row.delays} or set(by_rank)
-    at = [stages.get(row.rank) for row in rows]
-    on_time = set(by_rank) - {row.rank for row in late}
-    compared = [number for number in on_time & linked if stages.get(number) in at]
-    others = [by_rank[number] for number in compared]
+    numbers = {row.rank for row in rows}
+    own = [rank for rank in context.run.ranks if rank.rank in numbers and rank.steps]
+    others = on_time(rows, [row.rank for row in late], context.run.ranks, stages)
     lag_ns, category = fmean(row.in_category_ns for row in rows), rows[0].category
     if not own or not others or _mean_ns(own, category) - _mean_ns(others, category) > MOST_OF_LAG * lag_ns:
         return None
-    name = fact("the_others") if on_time == set(compared) else fact("ranks", ranks=compared)
+    is_all = len(others) == len(context.run.ranks) - len(late)
+    name = fact("the_others") if is_all else fact("ranks", ranks=[rank.rank for rank in others])
     return _Sides(own, others, lag_ns, name)
 
 

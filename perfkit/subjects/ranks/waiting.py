@@ -20,6 +20,7 @@ from perfkit.records.cross_rank import (
     OneOffStraggler,
     Straggler,
     all_ranks,
+    steps_of,
     take_turns,
 )
 from perfkit.records.facts import Fact, Facts, fact
@@ -30,8 +31,8 @@ _MOST_REASONS: Final = 3
 """More cannot be read in one line."""
 
 
-def cause_of_waiting(context: LossContext, late: list[Straggler], wait_ns: float) -> Loss:
-    """Return the loss for waiting: what for, what to do, and what that could save.
+def cause_of_waiting(context: LossContext, late: list[Straggler], wait_ns: float) -> Loss | None:
+    """Return the loss for waiting: what for, what to do, and what that could save; None if it is for single delays.
 
     Args:
         context: the run.
@@ -47,8 +48,8 @@ def cause_of_waiting(context: LossContext, late: list[Straggler], wait_ns: float
         return _for_stragglers(context, late)
     if (paused := _waited_for(context)) is not None:
         return _for_pause(context, paused, longest_ns)
-    if across and efficiency and one_off_causes(across, efficiency.wait_ns):
-        return _for_single_delays(context, across)
+    if across and efficiency and _is_for_single_delays(across, efficiency.wait_ns):
+        return None
     if (last := last_arrivals_of(context)) is not None:
         return _for_last_arrivals(context, last, longest_ns)
     most = max(context.dimensions(), key=lambda one: one.wait_ns, default=None)
@@ -59,22 +60,20 @@ def cause_of_waiting(context: LossContext, late: list[Straggler], wait_ns: float
     return Loss(cause="waiting", facts=facts, remedy=wait_less(context, most), per_step_ns=longest_ns)
 
 
-def one_off_causes(compared: CrossRankSummary, waited_ns: float) -> list[OneOffStraggler]:
-    """Return the one-off delays if they explain most of the exposed waiting (ns, summed over ranks); else none."""
+def _is_for_single_delays(compared: CrossRankSummary, waited_ns: float) -> bool:
+    """Return whether delays of single steps explain most of the exposed waiting (ns, summed over ranks)."""
     others = len(compared.rank_waits) - 1
     explained_ns = sum(
         (len(one.delays) or others - len(one.with_ranks)) * one.lag_ns for one in compared.one_off_stragglers
     )
-    return compared.one_off_stragglers if explained_ns > MAJORITY * waited_ns else []
+    return explained_ns > MAJORITY * waited_ns
 
 
 def single_delays(context: LossContext) -> Loss | None:
     """Return the loss for ranks that are late in single steps."""
-    across = None if context.run.on_busy_machine else context.run.cross_rank
-    return _for_single_delays(context, across) if across and across.one_off_gain_ns else None
-
-
-def _for_single_delays(context: LossContext, across: CrossRankSummary) -> Loss:
+    across = context.run.cross_rank
+    if across is None or not across.one_off_gain_ns:
+        return None
     once, ranks = across.one_off_stragglers, all_ranks(across.one_off_stragglers)
     compiles = all(_mostly_compiles(context, rank, [one.step]) for one in once for rank in (one.rank, *one.with_ranks))
     where = [fact("step_on", step=one.step, ranks=[one.rank, *one.with_ranks]) for one in once]
@@ -83,11 +82,12 @@ def _for_single_delays(context: LossContext, across: CrossRankSummary) -> Loss:
         cause="one_off_straggler",
         row="late_ranks",
         ranks=tuple(ranks),
-        steps=tuple(one.step for one in once),
+        steps=tuple(steps_of(once)),
         facts=(),
         remedy=(fact("find_compiled", where=steps),) if compiles else _find_single(once, steps),
-        per_step_ns=float(across.one_off_gain_ns or 0),
-        change=None if context.run.is_partial else healthy_ranks(ranks),
+        per_step_ns=float(across.one_off_gain_ns),
+        # The replay of a rank without any delay is that of all.
+        change=None if context.run.is_partial or across.stragglers_gain_ns else healthy_ranks(ranks),
         blames="rank",
     )
 
@@ -210,7 +210,9 @@ def _for_stragglers(context: LossContext, late: list[Straggler]) -> Loss:
         remedy=tuple(_remedy(context, late, reasons)),
         per_step_ns=min(gain_ns, context.longest_step_ns),
         # Another rank may be as late where some have no trace: a replay does not know of it.
-        change=None if context.run.is_partial else healthy_ranks(row.rank for row in late),
+        change=None
+        if context.run.is_partial or (across and across.one_off_gain_ns)
+        else healthy_ranks(row.rank for row in late),
     )
 
 

@@ -163,7 +163,7 @@ def _plan_run(
     grouped, layout, (matched, host_clocks) = context.grouped, context.layout, context.matched
     reports = _select_ranks(grouped.reports, location, wanted, steps)
     reports.sort(key=lambda report: _order(report, layout.sizes))
-    found = build_run_graph(grouped, matched, host_clocks)
+    found = build_run_graph(grouped, matched, host_clocks, None)
     paths = path_slices(found.graph, steps) if found.graph and not found.graph.is_one_thread else {}
     clocks = {rank: clock for clock in host_clocks for rank in clock.ranks}
     shift_ns = _clock_shifts(reports, clocks)

@@ -5,6 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perfkit.engine.ledger.build import build_ledger
+from perfkit.engine.ranks.summary import Compared
 from perfkit.records.aggregate import step_time, steps_ns
 from perfkit.records.common import Finding
 from perfkit.records.cross_rank import BandwidthFit, CrossRankSummary, MatchedCollectiveStat, RankWait
@@ -163,7 +164,8 @@ def with_ledger(run: RunReport) -> RunReport:
     step = step_time(steps_ns(run, "plain"), run.ranks)
     if step is None or run.ledger is not None:
         return run
-    ledger = build_ledger((), run.ranks, step, run.cross_rank, run.pipelines)
+    compared = Compared(run.cross_rank, [], []) if run.cross_rank else None
+    ledger = build_ledger((), run.ranks, step, compared, run.pipelines)
     return replace(run, step_time=step, ledger=ledger)
 
 

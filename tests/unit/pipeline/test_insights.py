@@ -186,7 +186,7 @@ def test_advice_on_a_single_delay_fits_what_takes_longer(category: Category | No
     across = make_across(one_off_stragglers=[once], one_off_gain_ns=24 * MS, rank_waits=waits)
     part = {"compute": 60 * MS, "communication": 30 * MS}
     run = run_of(part, part, part, part, efficiency=waiting_run(128, 32).efficiency, cross_rank=across)
-    one = the("waiting", found(run))
+    one = the("single_delays", found(run))
     assert one.sentence.startswith("Ranks 0 and 1 late in step 7")
     assert one.recommendation.startswith(advice)
     assert one.recommendation.endswith("may also contain what starting the profiler costs")

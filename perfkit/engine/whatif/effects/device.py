@@ -1,7 +1,6 @@
 """Changes of how the host drives a device: copies, synchronisation, and many short kernels."""
 
 import re
-from collections.abc import Iterator
 from typing import ClassVar, Final, Self
 
 import numpy as np
@@ -22,7 +21,6 @@ from perfkit.engine.whatif.change import Change, ChangedRun, ChangeError, Effect
 from perfkit.engine.whatif.parts import nothing_matches, per_rank_and_step, time_per_step
 from perfkit.engine.whatif.values import Removal, Scaling, read_duration, read_word
 from perfkit.records.facts import fact
-from perfkit.records.run import RunReport
 from perfkit.trace.intervals import Ints
 
 _SYNCHRONISATION: Final = KINDS.index("synchronisation")
@@ -33,14 +31,9 @@ class ScaleCopies(Scaling, frozen=True):
 
     example: ClassVar = "copies=0"
     examples: ClassVar = "copies=0, copies=0.5x"
+    tried: ClassVar = ("copies=0",)
     help: ClassVar = "copies, which the host no longer waits for"
     subject: ClassVar = "copies()"
-
-    @classmethod
-    def candidates(cls, graph: StepGraph, run: RunReport) -> Iterator[str]:  # noqa: ARG003
-        """Yield all copies."""
-        if (graph.nodes.kind == MEMCPY).any():
-            yield cls.example
 
     def apply(self, run: ChangedRun) -> Effect:
         """Scale the copies and their calls: one that waits for the copy lasts as long."""
@@ -63,14 +56,9 @@ class RemoveSync(Removal, frozen=True):
     """The host does not wait for the device within a step, and the rest of these calls takes no time."""
 
     example: ClassVar = "sync=removed"
+    tried: ClassVar = ("sync=removed",)
     help: ClassVar = "the host no longer waits for the device"
     subject: ClassVar = "sync()"
-
-    @classmethod
-    def candidates(cls, graph: StepGraph, run: RunReport) -> Iterator[str]:  # noqa: ARG003
-        """Yield it."""
-        if (graph.edges.kind == SYNCHRONISATION).any():
-            yield cls.example
 
     def apply(self, run: ChangedRun) -> Effect:
         """Let the host go on where it waited."""
@@ -103,6 +91,7 @@ class FuseKernels(Change, frozen=True):
     """Consecutive kernels of a stream that are each shorter than `below_ns` are launched at once."""
 
     example: ClassVar = "kernels<5us=fused"
+    tried: ClassVar = ("kernels<5us=fused",)
     help: ClassVar = "short consecutive kernels become one"
     subject: ClassVar = r"kernels<(.+)"
     is_single: ClassVar = True
@@ -115,12 +104,6 @@ class FuseKernels(Change, frozen=True):
         below_ns = read_duration(name)
         read_word(value, "fused")
         return cls(below_ns)
-
-    @classmethod
-    def candidates(cls, graph: StepGraph, run: RunReport) -> Iterator[str]:  # noqa: ARG003
-        """Yield those shorter than 5 us."""
-        if (graph.edges.kind == LAUNCH).any():
-            yield cls.example
 
     def apply(self, run: ChangedRun) -> Effect:
         """Take the launches of all but the first kernel of each series away."""

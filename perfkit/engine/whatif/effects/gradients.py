@@ -181,12 +181,6 @@ def _first_edges(graph: StepGraph) -> tuple[Ints, Ints, Ints]:
     return found, np.searchsorted(np.array(graph.ranks), nodes.rank[target]), step[target]
 
 
-def _reductions(graph: StepGraph) -> Awaited:
-    awaited = find_awaited(graph)
-    averages = np.append([name in _REDUCTIONS for name in graph.names], False)[graph.nodes.name[awaited.transfer]]
-    return Awaited(*(column[averages] for column in awaited))
-
-
 class BucketCap(Change, frozen=True):
     """DDP's buckets are split or merged to `bytes`, in the order in which backward fills them."""
 
@@ -234,7 +228,7 @@ def _buckets(graph: StepGraph) -> Awaited:
     Raises:
         ChangeError: there are none, or their sizes are unknown.
     """
-    awaited = _reductions(graph)
+    awaited = find_awaited(graph)
     buckets = Awaited(*(column[_are_buckets(graph, awaited)] for column in awaited))
     if not len(buckets.wait):
         raise ChangeError(fact("no_buckets"))

@@ -30,14 +30,9 @@ class ScaleInput(Scaling, frozen=True):
 
     example: ClassVar = "input=0"
     examples: ClassVar = "input=0, input=0.5x"
+    tried: ClassVar = ("input=0",)
     help: ClassVar = "loading data"
     subject: ClassVar = "input()"
-
-    @classmethod
-    def candidates(cls, graph: StepGraph, run: RunReport) -> Iterator[str]:  # noqa: ARG003
-        """Yield all loading."""
-        if (graph.parts.kind == DATA_LOADING).any():
-            yield cls.example
 
     def apply(self, run: ChangedRun) -> Effect:
         """Scale the loading."""
@@ -84,14 +79,9 @@ class RemoveProfiler(Removal, frozen=True):
     """The host has none of the profiler's own work."""
 
     example: ClassVar = "profiler=removed"
+    tried: ClassVar = ("profiler=removed",)
     help: ClassVar = "the profiler's own work"
     subject: ClassVar = "profiler()"
-
-    @classmethod
-    def candidates(cls, graph: StepGraph, run: RunReport) -> Iterator[str]:  # noqa: ARG003
-        """Yield it."""
-        if (graph.parts.kind == _PROFILER).any():
-            yield cls.example
 
     def apply(self, run: ChangedRun) -> Effect:
         """Take the profiler's own work off the host."""

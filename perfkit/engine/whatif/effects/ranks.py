@@ -1,10 +1,11 @@
 """Change of a rank: its own work takes a factor of its time, or as long as that of the other ranks."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final, Self
 
 import numpy as np
 
+from perfkit.engine.ranks.delay import RankDelay
 from perfkit.engine.step_graph.graph import COMMUNICATION, KINDS, StepGraph
 from perfkit.engine.whatif.altered import Altered, Floats, Mask
 from perfkit.engine.whatif.change import Change, ChangedRun, ChangeError, Effect
@@ -60,21 +61,27 @@ class ScaleRank(Change, frozen=True):
         if len(graph.ranks) == 1:
             raise ChangeError(fact("no_other_rank"))
         peers = _peers(graph, self.rank, run.report.cross_rank.compared if run.report.cross_rank else ())
-        others = _others(peers, {self.rank, *run.healthy})
-        return Effect(_healed(state, self.rank, others, peers), what, [_assumption(graph, others)])
+        others = [rank for rank in peers if rank not in (self.rank, *run.healthy)]
+        healed = state.scaled(own, _as_others(state, own, others, peers))
+        return Effect(healed, what, [_assumption(graph, others)])
 
 
-def healthy(state: Altered, ranks: Collection[int], compared: Sequence[Sequence[int]] = ()) -> Altered:
-    """Return a state in which the own work of ranks takes as long as that of the others, as `rankN=healthy` of each.
+def healthy(state: Altered, delays: Sequence[RankDelay], compared: Sequence[Sequence[int]]) -> Altered:
+    """Return a state without some delays of ranks: what is late takes as long as on the others.
 
     Args:
         state: the graph with its times.
-        ranks: the ranks.
+        delays: the delays; their ranks are no measure for each other.
         compared: the ranks that can be compared with each other; empty if all can.
     """
-    for rank in sorted(set(ranks).intersection(state.graph.ranks)):
-        peers = _peers(state.graph, rank, compared)
-        state = _healed(state, rank, _others(peers, ranks), peers)
+    graph, ranks = state.graph, {one.rank for one in delays}
+    for one in delays:
+        share = np.array([one.share.get(number, 0.0) for number in graph.steps])[graph.nodes.step[graph.parts.node]]
+        late = _own_work(graph, one.rank) & (share > 0)
+        peers = _peers(graph, one.rank, compared)
+        others = [rank for rank in peers if rank not in ranks]
+        if late.any():
+            state = state.scaled(late, 1 + share[late] * (_as_others(state, late, others, peers) - 1))
     return state
 
 
@@ -84,17 +91,8 @@ def _peers(graph: StepGraph, rank: int, compared: Sequence[Sequence[int]]) -> li
     return [one for one in graph.ranks if one in among]
 
 
-def _healed(state: Altered, rank: int, measure: Sequence[int], peers: Sequence[int]) -> Altered:
-    own = _own_work(state.graph, rank)
-    return state.scaled(own, _as_others(state, own, measure, peers))
-
-
 def _own_work(graph: StepGraph, rank: int) -> Mask:
     return np.asarray((rank_of_parts(graph) == rank) & (graph.parts.kind != COMMUNICATION))
-
-
-def _others(peers: Sequence[int], ranks: Collection[int]) -> list[int]:
-    return [one for one in peers if one not in ranks]
 
 
 def _assumption(graph: StepGraph, measure: Sequence[int]) -> Fact:

@@ -1,6 +1,7 @@
 """Changes of communication: transfers, their latency and bandwidth (metrics.md section 5), and the number of ranks."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar, Final, Self
 
 import numpy as np
@@ -9,7 +10,7 @@ from perfkit.engine.step_graph.graph import COMMUNICATION, StepGraph
 from perfkit.engine.whatif.altered import Altered, Floats, Mask, gained_ns, steps_ns
 from perfkit.engine.whatif.change import Change, ChangedRun, ChangeError, Effect
 from perfkit.engine.whatif.parts import matches, nothing_matches, time_per_step
-from perfkit.engine.whatif.values import MOST_REPLAYED, ScaleNamed, read_factor, read_whole, read_word
+from perfkit.engine.whatif.values import MOST_REPLAYED, Removal, ScaleNamed, read_factor, read_whole
 from perfkit.records.cross_rank import BandwidthFit
 from perfkit.records.facts import Fact, Facts, fact
 from perfkit.records.run import RunReport
@@ -91,49 +92,41 @@ def _above_latency(run: ChangedRun, chosen: Mask, share: float) -> Altered:
     return run.state.scaled(chosen, np.divide(then, now, out=np.ones(len(now)), where=now > 0))
 
 
-class HealthyNetwork(Change, frozen=True):
+class HealthyNetwork(Removal, frozen=True):
     """Transfers that the network makes slow take as long as comparable ones."""
 
     example: ClassVar = "network=healthy"
+    tried: ClassVar = ("network=healthy",)
     help: ClassVar = "slow transfers take as long as comparable ones"
     subject: ClassVar = "network()"
-
-    @classmethod
-    def read(cls, name: str, value: str) -> Self:  # noqa: ARG003
-        """Return the change."""
-        read_word(value, "healthy")
-        return cls()
-
-    @classmethod
-    def candidates(cls, graph: StepGraph, run: RunReport) -> Iterator[str]:  # noqa: ARG003
-        """Yield it where something is slow."""
-        if graph.slow is not None:
-            yield cls.example
+    word: ClassVar = "healthy"
 
     def apply(self, run: ChangedRun) -> Effect:
         """Scale the slow transfers."""
         if run.graph.slow is None:
             raise ChangeError(fact("network_is_healthy"))
-        chosen = _slow_parts(run.graph, run.graph.slow)
-        return Effect(_healthy(run.state, run.graph.slow), _what(run.state, chosen), [fact("transfers_alone")])
+        chosen = np.asarray(run.graph.slow.max(axis=0)[run.graph.parts.node] > 1)
+        return Effect(without_slow(run.state), _what(run.state, chosen), [fact("transfers_alone")])
 
 
-def network_gain_ns(states: Sequence[Altered]) -> int | None:
-    """Return what the mean step gains without what the network makes slow; None if the graphs do not tell."""
-    known = [state for state in states if state.graph.slow is not None]
-    if not known or 2 * sum(len(state.graph.nodes.start) for state in states) > MOST_REPLAYED:
+def without_slow(state: Altered, causes: slice = slice(None)) -> Altered:
+    """Return a state without what some causes make slow about the network."""
+    if state.graph.slow is None:
+        return state
+    return replace(state, part_ns=state.part_ns / state.graph.slow[causes].prod(axis=0)[state.graph.parts.node])
+
+
+def network_gains_ns(states: Sequence[Altered], causes: int) -> tuple[list[int], int] | None:
+    """Return what the mean step gains without each cause of a slow network, and without all; None if unknown."""
+    nodes = sum(len(state.graph.nodes.start) for state in states)
+    if all(state.graph.slow is None for state in states) or (2 + causes) * nodes > MOST_REPLAYED:
         return None
-    then = [state if state.graph.slow is None else _healthy(state, state.graph.slow) for state in states]
-    return gained_ns(steps_ns(states), then)
+    before_ns = steps_ns(states)
 
+    def gain_ns(some: slice) -> int:
+        return gained_ns(before_ns, [without_slow(state, some) for state in states])
 
-def _healthy(state: Altered, slow: Floats) -> Altered:
-    chosen = _slow_parts(state.graph, slow)
-    return state.scaled(chosen, 1 / slow[state.graph.parts.node[chosen]])
-
-
-def _slow_parts(graph: StepGraph, slow: Floats) -> Mask:
-    return np.asarray(slow[graph.parts.node] > 1)
+    return [gain_ns(slice(one, one + 1)) for one in range(causes)], gain_ns(slice(None))
 
 
 class Ranks(Change, frozen=True):

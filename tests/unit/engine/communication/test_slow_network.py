@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
+import perfkit
 from perfkit.engine.communication.slow_network import find_in_all_steps, find_in_steps
 from perfkit.engine.communication.transfers import Transfers, Unit
 from perfkit.pipeline.summarize import Options
 from perfkit.pipeline.whatif import _load
 from perfkit.records.cross_rank import CrossRankSummary
+from perfkit.report.wording.ledger import places
 from tests.benchmarks.bench_network import result
 from tests.support.clusters.cluster import Cluster, Faults, simulate
 from tests.support.clusters.networks import networks
@@ -64,6 +66,29 @@ def test_a_rank_of_one_host_has_no_network_card(tmp_path: Path) -> None:
     assert compared(tmp_path / "healthy", healthy).slow_transfers == []
     slow = compared(tmp_path / "slow", healthy._replace(faults=Faults(links={(4, 5): 2.5}, congested={3: 4.0})))
     assert [one.ranks for one in slow.slow_transfers] == [[4, 5]]
+
+
+def test_each_cause_has_its_own_price(tmp_path: Path) -> None:
+    model = Model(4, 2, 200, {"dp": 8000, "tp": 400}, is_synchronised=True)
+    both = Cluster("tp", {"dp": 4, "tp": 2}, model, per_host=4, jitter=0.02, steps=10)
+    link, congested = Faults(links={(2, 3): 3.0}), Faults(congested={3: 3.0, 7: 3.0})
+    step_us = simulate(both._replace(faults=link._replace(congested=congested.congested)), tmp_path)
+    (run,) = perfkit.analyze(tmp_path).runs
+    assert run.cross_rank is not None
+    assert run.ledger is not None
+    true_us = {
+        (): step_us - simulate(both._replace(faults=congested)),
+        (3, 7): step_us - simulate(both._replace(faults=link)),
+    }
+    assert {tuple(one.steps): (one.gain_ns or 0) / 1000 for one in run.cross_rank.slow_transfers} == pytest.approx(
+        true_us, rel=0.05
+    )
+    rows = [row for row in run.ledger.rows if row.slow]
+    assert [(row.slow.ranks, row.steps) for row in rows if row.slow] == [([2, 3], []), ([], [3, 7])]
+    all_us = step_us - simulate(both)
+    assert sum(row.ns for row in rows) == pytest.approx(1000 * all_us, rel=0.02)
+    assert run.cross_rank.slow_transfers_gain_ns == pytest.approx(1000 * all_us, rel=0.02)
+    assert [places(row)[0] for row in rows] == ["ranks 2 and 3", "steps 3 and 7"]
 
 
 # ---- noise -----------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from perfkit.engine.ledger.changing import changes_ranks
+from perfkit.engine.ledger.code import changes_ranks
 from perfkit.records.per_rank.idle import Cause
 from tests.support.traces.idle_builders import STEPS, idle_rank, row
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from perfkit.engine.ledger.build import build_ledger
+from perfkit.engine.ranks.summary import Compared
 from perfkit.records.aggregate import step_time
 from perfkit.records.cross_rank import CrossRankSummary, Straggler
 from perfkit.records.per_rank.idle import IdleNs
@@ -30,7 +31,7 @@ def ledger_of(
 ) -> Ledger:
     step = step_time(plain_ns or [], ranks)
     assert step is not None
-    return build_ledger((), ranks, step, compared, pipelines or [])
+    return build_ledger((), ranks, step, Compared(compared, [], []) if compared else None, pipelines or [])
 
 
 def late(rank: int, gain_ns: int, category: Any = "overhead") -> CrossRankSummary:

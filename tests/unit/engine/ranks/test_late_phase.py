@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfkit.engine.ranks.late_phase import name_phases
+from perfkit.engine.ranks.late_causes import name_causes
 from perfkit.records.common import Category
 from perfkit.records.cross_rank import Straggler
 from perfkit.records.rank import ExposedNs, PhaseStat, RankReport
@@ -38,7 +38,7 @@ def rank_with(rank: int, **phases_ms: float) -> RankReport:
 
 
 def phase(row: Straggler, *ranks: RankReport) -> str | None:
-    (named,) = name_phases([row], ranks)
+    (named,) = name_causes([row], ranks, {})
     return named.phase
 
 
@@ -91,4 +91,4 @@ def test_nothing_is_named_where_it_would_say_nothing_or_nobody_is_prompt() -> No
     late, prompt = rank_with(1, forward=31), rank_with(0, forward=1)
     assert phase(straggler(1, category="data_loading"), prompt, late) is None
     assert phase(straggler(1, in_turns=True), prompt, late) is None
-    assert [row.phase for row in name_phases([straggler(0), straggler(1)], [prompt, late])] == [None, None]
+    assert [row.phase for row in name_causes([straggler(0), straggler(1)], [prompt, late], {})] == [None, None]

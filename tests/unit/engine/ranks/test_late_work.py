@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from perfkit.engine.ranks.late_work import _split, _Work, name_hosts, name_work
+from perfkit.engine.ranks.late_causes import name_causes
+from perfkit.engine.ranks.late_work import Work, _split, name_hosts
 from perfkit.records.cross_rank import LateWork, Straggler, same_work
 from perfkit.records.per_rank.idle import LaunchStats
 from perfkit.records.rank import OTHER_NAMES, RankReport
@@ -47,7 +48,7 @@ def why(late: Mapping[str, Row], usual: Mapping[str, Row] = KERNELS, device: str
     lag_ns = round(MS * (sum(row[1] for row in late.values()) - sum(row[1] for row in usual.values())))
     row = make_straggler(1, category="compute", lag_ns=lag_ns)
     ranks = [rank(number, late if number == 1 else usual, device) for number in range(3)]
-    (found,) = name_work([row], ranks, {})
+    (found,) = name_causes([row], ranks, {})
     return found.work
 
 
@@ -74,7 +75,7 @@ COMPUTE_BOUND = ("sm90", "flash")
 def test_the_factors_explain_the_longer_time_exactly(
     own: tuple[float, float, float], usual: tuple[float, float, float], is_sized: bool
 ) -> None:
-    here, there = (_Work(runs, size if is_sized else None, ns) for runs, size, ns in (own, usual))
+    here, there = (Work(runs, size if is_sized else None, ns) for runs, size, ns in (own, usual))
     part = _split(here, there)
     whole = part.runs + part.size + part.pace + part.time
     assert whole == pytest.approx(here.ns - there.ns, rel=1e-6, abs=1e-3)
@@ -196,14 +197,14 @@ def test_operators_are_compared_by_their_inputs() -> None:
 def test_nothing_is_said_where_the_work_does_not_explain_the_lag(change: dict[str, Any]) -> None:
     row = make_straggler(1, **({"category": "compute", "lag_ns": 15 * MS} | change))
     ranks = [rank(0, KERNELS), rank(1, changed(1.25, "pace"))]
-    assert name_work([row], ranks, {})[0].work is None
-    assert name_work([make_straggler(1, category="compute", lag_ns=15 * MS)], ranks, {})[0].work is not None
+    assert name_causes([row], ranks, {})[0].work is None
+    assert name_causes([make_straggler(1, category="compute", lag_ns=15 * MS)], ranks, {})[0].work is not None
 
 
 def test_ranks_of_other_stages_are_not_compared() -> None:
     row = make_straggler(1, category="compute", lag_ns=15 * MS)
     ranks = [rank(0, KERNELS), rank(1, changed(1.25, "pace")), rank(2, changed(9, "runs"))]
-    (found,) = name_work([row], ranks, {0: 0, 1: 0, 2: 1})
+    (found,) = name_causes([row], ranks, {0: 0, 1: 0, 2: 1})
     assert found.work is not None
     assert found.work.times == pytest.approx(1.25)
 
@@ -234,7 +235,7 @@ def test_launches_are_more_or_slower(count: int, call_us: int, expected: tuple[s
     others = [launching(number, 1000, 5) for number in (0, 2)]
     # Of a rank that waits, launches wait for room in the queue: their mean is no measure.
     others.append(launching(3, 1000, 5, mean_us=40))
-    (found,) = name_work([row], [*others, launching(1, count, call_us)], {})
+    (found,) = name_causes([row], [*others, launching(1, count, call_us)], {})
     if expected is None:
         assert found.work is None
         return

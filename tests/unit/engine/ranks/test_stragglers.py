@@ -551,7 +551,7 @@ def test_a_straggler_of_a_group_that_nothing_links_does_not_hide_a_one_off_delay
     times = times_of(cells, noise_ns=noise())
     found = find_stragglers(times)
     elsewhere = replace(found.ranks[0], rank=7, lag_ns=60 * MS)
-    both = Stragglers([elsewhere, *found.ranks], found.gain_ns)
+    both = Stragglers([elsewhere, *found.ranks])
     assert [(one.rank, one.step) for one in find_one_off_stragglers(times, both)] == [(2, 13)]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perfkit.engine.ranks.late_work import name_work
+from perfkit.engine.ranks.late_causes import name_causes
 from perfkit.pipeline.words import find_insights
 from perfkit.records.per_rank.idle import IdleCause
 from perfkit.records.per_run.pipeline import Pipeline, PipelineRank
@@ -45,7 +45,8 @@ def advice(
             for step in rank.steps
         ]
         ranks[number] = replace(rank, steps=steps)
-    stragglers = name_work([make_straggler(rank, **straggler) for rank in late], ranks, {})
+    made = [make_straggler(rank, **straggler) for rank in late]
+    stragglers = [replace(row, work=named.work) for row, named in zip(made, name_causes(made, ranks, {}), strict=True)]
     fields: dict[str, Any] = {
         "ranks": ranks,
         "world_size": len(ranks),
@@ -53,8 +54,8 @@ def advice(
         "dimensions": make_dimensions(("dp", 110, 10)),
         "cross_rank": make_across(stragglers=stragglers, stragglers_gain_ns=20 * MS),
     }
-    made = make_foreign_run(**(fields | (run or {})))
-    (found,) = [one for one in find_insights([made], None).insights if one.rule == "waiting"]
+    plain = make_foreign_run(**(fields | (run or {})))
+    (found,) = [one for one in find_insights([plain], None).insights if one.rule == "waiting"]
     return found
 
 

@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from perfkit.engine.communication.collective_metadata import CollectiveKey
-from perfkit.engine.ranks.late_phase import name_phases
+from perfkit.engine.ranks.late_causes import name_causes
 from perfkit.engine.ranks.lateness import OwnTimes
 from perfkit.engine.ranks.stages import comparable_parts, find_stages, level_stages
 from perfkit.engine.ranks.stragglers import Stragglers, find_all_stragglers, find_one_off_stragglers
@@ -130,9 +130,9 @@ def test_the_phase_is_compared_with_the_same_stage_only() -> None:
     ranks = [rank(0, 50), rank(1, 70), rank(2, 200), rank(3, 200)]
     late, _ = found(MeshLayout(sizes={"pp": 2, "tp": 2}), make_times(MeshLayout(sizes={"pp": 2, "tp": 2}), {1: 20}))
     stage_of = {0: 0, 1: 0, 2: 1, 3: 1}
-    (row,) = name_phases(late.ranks, ranks, stage_of)
+    (row,) = name_causes(late.ranks, ranks, stage_of)
     assert row.phase == "forward"
-    (row,) = name_phases(late.ranks, ranks)
+    (row,) = name_causes(late.ranks, ranks, {})
     assert row.phase is None
 
 
@@ -146,7 +146,7 @@ def test_no_phase_is_named_if_two_are_longer_by_the_lag() -> None:
 
     ranks = [rank(0, 110, 6), rank(1, 102, 28), rank(2, 170, 134), rank(3, 170, 104)]
     late, _ = found(MESH, make_times(MESH, {3: 77}))
-    (row,) = name_phases(late.ranks, ranks)
+    (row,) = name_causes(late.ranks, ranks, {})
     assert row.phase is None
-    (row,) = name_phases(late.ranks, [*ranks[:3], rank(3, 170, 28)])
+    (row,) = name_causes(late.ranks, [*ranks[:3], rank(3, 170, 28)], {})
     assert row.phase == "backward"
