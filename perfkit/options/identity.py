@@ -5,7 +5,8 @@ folder never counts.
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -17,6 +18,8 @@ from perfkit.errors import PluginError
 from perfkit.records.run import RunReport
 
 _LONGEST_VALUE: Final = 80
+_ARGUMENT: Final = re.compile(r"--?[A-Za-z_]")
+_NAMED_BY_VALUE: Final = ("source", "mesh", "dp")
 _BEGINNING: Final = 30
 
 Role = Literal["locates", "supervises", "extent"]
@@ -55,6 +58,7 @@ def settings(run: RunReport) -> Settings | None:
     }
     if run.source is not None:
         own["source"] = run.source
+    own = _with_script_arguments(own, run)
     devices = sorted({host.device_name for host in run.hosts})
     return (
         {"workload": run.workload or ""}
@@ -63,6 +67,47 @@ def settings(run: RunReport) -> Settings | None:
         | ({"device_name": ", ".join(devices)} if devices else {})
         | ({"commit": run.commit[:12]} if run.commit else {})
     )
+
+
+def _with_script_arguments(own: Settings, run: RunReport) -> Settings:
+    """Return settings with each argument of a script as an option of its own, but the one that holds its batch."""
+    config = run.config or {}
+    arguments = config.get("arguments")
+    if "arguments" not in own or not isinstance(arguments, list):
+        return own
+    rest = {name: value for name, value in own.items() if name != "arguments"}
+    named = split_arguments([str(token) for token in arguments])
+    named.pop(str(config.get("batch_arg")), None)
+    return rest | {_plain_name(name, rest): format_option(value) for name, value in named.items()}
+
+
+def _plain_name(argument: str, taken: Collection[str]) -> str:
+    """Return an argument's name without dashes, unless an option of perfkit has that name."""
+    plain = argument.lstrip("-")
+    return argument if not plain or plain in taken else plain
+
+
+def split_arguments(tokens: Sequence[str]) -> dict[str, str]:
+    """Return the arguments of a script by name: `--a=1`, `--a 1`, `a=1`, `--flag` (on), and others by their place."""
+    named: dict[str, str] = {}
+    is_value = False
+    for place, (token, after) in enumerate(zip(tokens, [*tokens[1:], ""], strict=False), start=1):
+        name, equals, value = token.partition("=")
+        if is_value:
+            is_value = False
+        elif equals and name:
+            named[name] = value
+        elif _ARGUMENT.match(token):
+            is_value = bool(after) and not _ARGUMENT.match(after) and "=" not in after
+            named[token] = after if is_value else "on"
+        else:
+            named[f"argument {place}"] = token
+    return named
+
+
+def short_name(option: str, value: str) -> str:
+    """Return an option and its value in short: only the value where that says which option it is."""
+    return value if option in _NAMED_BY_VALUE else f"{option}={value}"
 
 
 @cache
@@ -119,12 +164,24 @@ def companions(option: str, several: Iterable[Mapping[str, Any]]) -> tuple[str, 
     """
     from perfkit_workloads.data import DataOptions
 
+    several = list(several)
     sources = _load_sources({name for setting in several if isinstance(name := setting.get("source"), str)})
     if option == "source":
+        filled = _filled_with_source(several)
         options = [name for source in sources for name in source.Config.__struct_fields__]
-        return *options, "data_dir", *(f"version.{source.package}" for source in sources if source.package is not None)
+        packages = [f"version.{source.package}" for source in sources if source.package is not None]
+        return *options, *filled, "data_dir", *packages
     tables = [DataOptions.DEPENDENT, *(source.DEPENDENT for source in sources)]
     return tuple(name for table in tables for name in table.get(option, ()))
+
+
+def _filled_with_source(several: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the arguments of a script whose value contains the source's name in every configuration (`{source}`)."""
+    known = [setting for setting in several if isinstance(setting.get("script"), str)]
+    names = {name for setting in known for name in setting} - {"source"}
+    return sorted(
+        name for name in names if all(str(setting.get("source")) in str(setting.get(name, "")) for setting in known)
+    )
 
 
 def is_input_option(option: str) -> bool:

@@ -7,13 +7,15 @@ from msgspec import Meta, Struct, structs
 from perfkit.base.parsing import check_pattern
 from perfkit.errors import UsageError
 from perfkit.options.help_groups import COMMON, RANKS, RECORDING
-from perfkit.options.recording import LOCATES, SCHEDULE, SUPERVISES, TIMEOUT, CommandOptions
+from perfkit.options.recording import EXTENT, LOCATES, SCHEDULE, SUPERVISES, TIMEOUT, CommandOptions
 from perfkit.options.schedule import SCRIPT_SCHEDULE, Schedule
 from perfkit.records.common import UNNAMED
 
 RuleKind = Literal["optimizer", "forward", "backward", "marker"]
 
 MARKER: Final = "perfkit.step"
+RANKS_FIELD: Final = "{ranks}"
+"""What stands for the number of ranks in the arguments of a script."""
 
 
 class StepRule(Struct, frozen=True, kw_only=True):
@@ -69,6 +71,25 @@ class ScriptConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fie
             "get_batch, besides torch's DataLoader."
         ),
     ] = None
+    samples_per_step: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        EXTENT,
+        Meta(
+            description="Samples that a rank trains on in a step, for samples/s and scaling [default: inferred from "
+            "the DataLoader, else from the inputs of the model]."
+        ),
+    ] = None
+    batch_arg: Annotated[
+        str | None,
+        EXTENT,
+        Meta(
+            description="The script's argument with its samples per rank, such as --batch_size: runs that differ in it "
+            "are compared as strong scaling."
+        ),
+    ] = None
+    fill_ranks: Annotated[
+        bool, EXTENT, Meta(description="Replace {ranks} in the script's arguments by the number of ranks.")
+    ] = False
     report: Annotated[
         bool, COMMON, LOCATES, Meta(description="Print the summary of perfkit analyze at the end, on stderr.")
     ] = True

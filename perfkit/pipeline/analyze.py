@@ -162,6 +162,7 @@ def analyze(
             *word_all(_several_jobs(locations, by_location)),
             *word_all(_sweep_findings(locations, set(given))),
             *word_all(_profiled_order(relevant, multi_run) if multi_run else ()),
+            *word_all(_why_no_series(relevant) if advised else ()),
             *(insights.findings if insights else ()),
             *word_all(unused_rules(uses)),
         ],
@@ -199,6 +200,15 @@ def _profiled_order(runs: Sequence[RunReport], multi_run: MultiRunSummary) -> It
     from perfkit.subjects.scaling.option_comparison import profiled_order_findings
 
     return profiled_order_findings(runs, multi_run.option_comparisons)
+
+
+def _why_no_series(runs: Sequence[RunReport]) -> Iterator[Observation]:
+    if len(runs) < 2:
+        return
+    from perfkit.subjects.scaling.series import why_no_series
+
+    if (reason := why_no_series(runs)) is not None:
+        yield reason
 
 
 def _load_other_files(

@@ -108,6 +108,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "configurations_differ": "The runs before and after differ in options.",
     "devices_differ": "The runs used different devices.",
     "versions_differ": "The runs used different package versions.",
+    "no_scaling_series": "Runs on different numbers of ranks are no scaling series: what is missing.",
     "run_excluded": "The run cannot be part of a history and was excluded.",
     # Benchmark of collectives
     "wrong_results": "Collectives returned wrong results.",
@@ -148,7 +149,8 @@ _INFORMATION: Final = (
     "slow_transfers collectives_unmatched groups_incomplete clocks_differ start_skew critical_path_unknown "
     "steps_not_replayed "
     "has_captures captured_after_condition injected_delay sweep_points_pending configurations_differ versions_differ "
-    "run_excluded one_stripe not_measured nccl_shared_memory nccl_ranks_differ one_ccl_pcie one_ccl_warnings"
+    "run_excluded no_scaling_series one_stripe not_measured nccl_shared_memory nccl_ranks_differ one_ccl_pcie "
+    "one_ccl_warnings"
 )
 
 

@@ -99,6 +99,10 @@ class World(Struct, frozen=True, kw_only=True):
     """Ranks per node, by node rank."""
 
 
+SamplesFrom = Literal["told", "loader", "forward"]
+"""`told`: by an option, or the script itself; `loader`: the DataLoader's batch size times the batches of a step;
+`forward`: the first dimension of the input of the outermost forward passes of a step."""
+
 FileKind = Literal[
     "trace", "key_averages", "python_profile", "memory_snapshot", "nccl_log", "earlier_steps", "step_log"
 ]
@@ -218,6 +222,9 @@ class RunManifest(Struct, frozen=True, kw_only=True):
     """None if compilation was not requested."""
     batch_size: int | None = None
     """Samples per rank and step, over all its micro-steps."""
+    batch_size_from: SamplesFrom | None = None
+    """Of a script: how `batch_size` is known. None if it is unknown, and for a workload or a user's own loop, which
+    know it."""
     sample_bytes: int | None = None
     tokens_per_sample: int | None = None
     flops_per_token: float | None = None

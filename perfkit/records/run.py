@@ -7,7 +7,7 @@ from msgspec import Struct
 from perfkit.records.common import Finding
 from perfkit.records.cross_rank import BandwidthShare, CrossRankSummary
 from perfkit.records.display import RunPlots
-from perfkit.records.manifest import FileBandwidth, Injection, RankMemory, Throughput
+from perfkit.records.manifest import FileBandwidth, Injection, RankMemory, SamplesFrom, Throughput
 from perfkit.records.per_rank.memory import MemorySnapshot
 from perfkit.records.per_rank.sharding import DividedWork
 from perfkit.records.per_run.comm_logs import NcclLogs, OneCclLogs
@@ -275,6 +275,8 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     findings: list[Finding]
     batch_size: int | None = None
     """Samples per rank and step; None if unknown."""
+    batch_size_from: SamplesFrom | None = None
+    """Of a script: how `batch_size` is known."""
     hosts: list[HostUsage] = []
     """Empty without a manifest, or if the run failed early."""
     step_times: StepTimes | None = None

@@ -4,6 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from perfkit.records.per_run.ledger import LedgerCause
 from perfkit.records.sweep import ScalingKind
 
 
@@ -55,6 +56,19 @@ class Factors(Struct, frozen=True, kw_only=True):
     """Total compute time per step at the reference / here (weak scaling: times the ratio of world sizes)."""
 
 
+class ScalingPart(Struct, frozen=True, kw_only=True):
+    """A part of the mean step of a point, as in the ledgers of its runs."""
+
+    cause: LedgerCause
+    ranks: list[int]
+    """The late ranks; empty for other parts, and where runs differ."""
+    ns: float
+    """Per step; the parts add up to the mean step."""
+    lost: float
+    """Percentage points of efficiency: by how much it is longer than in the ideal step, relative to the step. Negative:
+    gained. The parts add up to what is lost against the smallest world size."""
+
+
 class ScalingPoint(Struct, frozen=True, kw_only=True):
     """One world size of a series."""
 
@@ -75,6 +89,8 @@ class ScalingPoint(Struct, frozen=True, kw_only=True):
     factors: Factors | None
     factors_reason: str | None
     """Why there are no factors."""
+    parts: list[ScalingPart] = []
+    """Empty unless all runs of the series have recorded steps."""
     computation_ns: Estimate | None
     """Compute time per step, summed over ranks, geometric mean over runs; the interval is of the mean over steps, or of
     the median over runs."""
@@ -140,6 +156,8 @@ class ScalingSeries(Struct, frozen=True, kw_only=True):
 
     name: str
     """Workload, kind, and the options in which it differs from the other series."""
+    sentence: str = ""
+    """How well it scales, and to what it loses most."""
     kind: ScalingKind
     """Strong: the same global batch; weak: the same batch per rank."""
     workload: str

@@ -21,7 +21,8 @@ class SweepPoint(Struct, frozen=True, kw_only=True):
     ranks: int
     repeat: int
     scaling: list[ScalingKind]
-    """The kinds of series it belongs to; the smallest world size can belong to both."""
+    """The kinds of series it belongs to; the smallest world size can belong to both. Empty for a script whose batch the
+    sweep does not set: what it trains on in a step decides."""
     arguments: list[str]
     """Arguments of `perfkit run`."""
     state: PointState = "planned"
@@ -42,7 +43,7 @@ class SweepConfiguration(Struct, frozen=True, kw_only=True):
     """The completed repeats of one configuration on one number of ranks."""
 
     name: str
-    """The options that differ within the sweep: `2 ranks, source=hdf5`."""
+    """The options that differ within the sweep: `2 ranks, hdf5`, `2 ranks, compile=true`."""
     ranks: int
     runs: list[str]
     """Names of the run folders."""

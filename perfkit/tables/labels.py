@@ -1,7 +1,7 @@
 """What tables and charts call categories, ranks, steps, dimensions and rates, and the colours of categories."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from perfkit.base.formatting import MISSING, escape_unprintable, figures, ranges, size
@@ -133,3 +133,7 @@ def heavy_clause(heavy: HeavyStage) -> str:
     times = [figures(1 + bound(one.excess for one in heavy.all)) for bound in (min, max)]
     takes = "take" if heavy.also else "takes"
     return f"{heavy_names(heavy)} {takes} {' to '.join(dict.fromkeys(times))} times as long"
+
+
+INFERRED: Final[Mapping[str, str]] = {"loader": "the DataLoader", "forward": "the inputs of the model"}
+"""What the samples of a script's step are inferred from."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import perfkit
 from perfkit.records.sweep import Sweep, SweepAnswer
 from perfkit.storage.run_folder import read_manifest
 from tests.support.processes.launching import (
@@ -23,6 +24,7 @@ from tests.support.processes.launching import (
     still_alive,
 )
 
+SCRIPTS = Path(__file__).parent / "scripts"
 GPT = ["gpt", "--batch-size", "4", "--samples", "256"]
 QUICK, LONG = (f"rank=1,phase=backward,delay={delay}" for delay in ("1ms", "150ms"))
 
@@ -41,10 +43,10 @@ def test_a_dry_run_prints_the_commands_and_writes_nothing(tmp_path: Path) -> Non
     done = execute(sweep(folder, *options, "--", "--steps", "6"))
     assert done.returncode == 0, done.stderr
     commands = [shlex.split(line) for line in done.stdout.splitlines()]
-    assert [command[-1] for command in commands] == ["1", "3", "1", "3"]
-    given = ["run", "gpt", "--steps", "6", "--source=memory", "--no-compile", "--trace-dir", str(folder)]
-    assert commands[0][3:-5] == given
-    assert commands[0][-5:-3] == ["--no-report", "--name"]
+    assert [command[5] for command in commands] == ["1", "3", "1", "3"]
+    given = ["run", "-n", "1", "gpt", "--steps", "6", "--source=memory", "--no-compile", "--trace-dir", str(folder)]
+    assert commands[0][3:-3] == given
+    assert commands[0][-3:-1] == ["--no-report", "--name"]
     assert not folder.exists()
     if (cores := len(os.sched_getaffinity(0))) < 3:
         assert f"warning: 3 ranks share {cores} cores" in done.stderr
@@ -128,6 +130,34 @@ def test_a_point_that_fails_is_marked_and_the_others_go_on(tmp_path: Path) -> No
         (finding,) = report["findings"]
         assert finding["code"] == "point_failed"
         assert str(failed.reason) in finding["message"]
+
+
+@pytest.mark.slow  # runs a script on one rank and on two
+def test_a_script_of_ones_own_is_swept_and_scales(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    options = ["--ranks", "1,2", "--trace-dir", str(folder), "--run-options", "--schedule wait=2,warmup=1,active=3"]
+
+    def swept(*more: str) -> list[str]:
+        script = str(SCRIPTS / "plain_ddp.py")
+        return [*PYTHON, "sweep", script, *options, *more, "--", "--steps", "20", "--width={width}"]
+
+    done = execute(swept("--vary", "width=32"))
+    assert done.returncode == 0, done.stderr
+    assert states(folder) == ["completed", "completed"]
+    again = execute(swept("--vary", "width=32,64", "--dry-run"))
+    assert again.returncode == 0, again.stderr
+    missing = [shlex.split(line) for line in again.stdout.splitlines()]
+    assert [line[-1] for line in missing] == ["--width=64", "--width=64"]
+
+    report = perfkit.analyze(folder)
+    assert report.multi_run is not None
+    (series,) = report.multi_run.series
+    assert (series.name, series.batch_size) == ("plain_ddp weak", 16)
+    assert [point.world_size for point in series.points] == [1, 2]
+    assert "samples per step are inferred from the DataLoader" in series.notes
+    for run in report.runs:
+        assert run.throughput is not None
+        assert run.throughput.samples_per_step == 16 * run.world_size
 
 
 @needs_mpiexec

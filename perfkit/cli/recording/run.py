@@ -16,9 +16,10 @@ from perfkit.base.formatting import shell_word
 from perfkit.base.process import exit_on_sigint
 from perfkit.cli.config_options import parameter, rank_option
 from perfkit.cli.help_screen import Group
-from perfkit.cli.recording import script
+from perfkit.cli.recording import script, script_options
 from perfkit.cli.recording.run_options import application, check_packages, load_workload, make_job
-from perfkit.cli.recording.script import is_script, module_in, split, with_hint
+from perfkit.cli.recording.script import with_hint
+from perfkit.cli.recording.script_options import is_script, module_in, split
 from perfkit.cli.typer_app import App, print_line
 from perfkit.errors import RunError, UsageError
 from perfkit.record.lifecycle.end_answer import hangs_in_words, has_small_traces, print_answer
@@ -118,7 +119,8 @@ class Workloads(Group):
         if isinstance(args[0], ModuleName) or (args[0] not in WORKLOADS and is_script(args[0])):
             self._script = args[0]
             own, arguments = split(args[1:])
-            return args[0], get_command(script.application(args[0], arguments, _RANKS)), own
+            start = partial(script.start, args[0], arguments)
+            return args[0], get_command(script_options.application(args[0], start, [_RANKS])), own
         name, _, rest = super().resolve_command(ctx, args)
         with exit_on_sigint():  # a plug-in may import torch
             workload = load_workload(str(name))

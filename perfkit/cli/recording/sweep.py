@@ -1,11 +1,13 @@
-"""`perfkit sweep WORKLOAD`: run a set of runs, or write job scripts for it."""
+"""`perfkit sweep WORKLOAD|SCRIPT`: run a set of runs, or write job scripts for it."""
 
+import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 from msgspec.json import encode
@@ -16,6 +18,7 @@ from perfkit.base.system_limits import count_cores
 from perfkit.cli.config_options import Layer, command, flag, make_record, merge_layers, options, parameter
 from perfkit.cli.output import JSON_HELP, report_written
 from perfkit.cli.recording.run_options import check_packages, parse_job
+from perfkit.cli.recording.script_options import is_script, parse_configuration
 from perfkit.cli.typer_app import among, print_line
 from perfkit.errors import RunError, UsageError
 from perfkit.records.sweep import SweepAnswer, SweepPoint
@@ -23,23 +26,22 @@ from perfkit.storage.run_folder import SWEEP_NAME
 from perfkit.tools.sweep.config import EmitOptions, PointOptions, RunningOptions
 from perfkit.tools.sweep.folder import SweepFolder
 from perfkit.tools.sweep.job_scripts import LAUNCHERS, default_launcher, refuse_inside_launcher
-from perfkit.tools.sweep.plan import SweepSpec, arguments, combinations, plan, shuffled, world_sizes
+from perfkit.tools.sweep.plan import ScriptTarget, SweepSpec, arguments, combinations, plan, shuffled, world_sizes
 from perfkit.tools.sweep.point import Point
 from perfkit_workloads import WORKLOADS
 
 if TYPE_CHECKING:
     from perfkit.cli import Call
-    from perfkit.record.training.job import Job
 
-_HELP: Final = """Run a workload at several world sizes, with several sources and options, and track the results.
+_HELP: Final = """Run a workload, or your own script, at several world sizes.
 
-Options after -- are passed to `perfkit run WORKLOAD` for every run. Each run has its own folder in the folder of the
-sweep, for `perfkit analyze`. A failed point is recorded and the others continue; the same command, run again, completes
-what is missing.
+What follows -- are options of `perfkit run WORKLOAD`, or the arguments of the script, in which {source}, {ranks} and
+names of --vary are filled in. Each run has its own folder in the folder of the sweep, for `perfkit analyze`. A failed
+point is recorded and the others continue; the same command, run again, completes what is missing.
 
 \b
+perfkit sweep train.py --ranks 1,2,4 --batch-arg --batch_size -- --batch_size 32
 perfkit sweep gpt --ranks 1,2,4 --scaling strong,weak --repeat 3
-perfkit sweep transformer --source memory,hdf5 -- --preset tiny
 perfkit sweep gpt --mesh dp=8 --mesh dp=4,tp=2 --vary dp=ddp,zero3
 """
 
@@ -55,20 +57,21 @@ def _argument(
 
 
 def _start(_call: "Call", given: dict[str, Any]) -> None:
-    workload, run_options = given.pop("workload"), tuple(given.pop("run_options", ()))
+    target, after = given.pop("workload", None), tuple(given.pop("arguments", ()))
+    module = given.pop("module", None)
     json = given.pop("json", False)
     checked = merge_layers((PointOptions, RunningOptions, EmitOptions), [Layer("", given)])
     points_options, running_options = make_record(PointOptions, checked), make_record(RunningOptions, checked)
     emit_options = make_record(EmitOptions, checked)
-    spec = SweepSpec(
-        workload=workload,
-        ranks=points_options.world_sizes,
-        scaling=points_options.scalings,
-        axes=points_options.axes,
-        repeats=points_options.repeat,
-        options=run_options,
-        trace_dir=running_options.trace_dir or str(Path("traces", f"sweep-{workload}")),
-    )
+    tokens: tuple[str, ...]
+    if module is not None:
+        tokens, after = ("-m", module), (*([] if target is None else [target]), *after)
+    elif target is None:
+        raise UsageError("the workload or script is missing: perfkit sweep gpt, or perfkit sweep train.py")
+    else:
+        tokens = (target,)
+    is_own = module is not None or (target not in WORKLOADS and is_script(target))
+    spec = _spec(tokens, after, points_options, running_options, is_own=is_own)
     folder = SweepFolder(Path(spec.trace_dir))
     if json and (emit_options.emit is not None or running_options.dry_run):
         raise UsageError("--json prints what the runs measured: it has no effect with --dry-run or --emit")
@@ -81,8 +84,11 @@ def _start(_call: "Call", given: dict[str, Any]) -> None:
 app = command(
     _start,
     [
-        _argument("workload", str, "WORKLOAD", values=WORKLOADS.names()),
-        _argument("run_options", list[str], "[-- OPTIONS]", None),
+        _argument("workload", str, "WORKLOAD|SCRIPT.py", None, values=WORKLOADS.names()),
+        _argument("arguments", list[str], "[-- ARGUMENTS]", None),
+        parameter(
+            "module", str, typer.Option("-m", "--module", metavar="MODULE", help="Run a module, as python -m does.")
+        ),
         parameter("json", bool, typer.Option("--json", help=JSON_HELP)),
         *options(PointOptions, "Points", {}),
         *options(RunningOptions, "Running", {}),
@@ -92,20 +98,42 @@ app = command(
 )
 
 
+def _spec(
+    tokens: tuple[str, ...], after: tuple[str, ...], points: PointOptions, running: RunningOptions, *, is_own: bool
+) -> SweepSpec:
+    """Return the sweep of a workload, or of a script or module of the user's own."""
+    script = ScriptTarget(tokens=tokens, arguments=after, batch_arg=points.batch_arg) if is_own else None
+    if script is None and (points.batch_arg is not None or points.run_options is not None):
+        name = "--run-options" if points.batch_arg is None else "--batch-arg"
+        raise UsageError(f"{name} is for scripts: a workload has its own options, after --")
+    named = parse_configuration([*tokens, *points.run_tokens])["workload"] if script else tokens[0]
+    return SweepSpec(
+        workload=named,
+        ranks=points.world_sizes,
+        scaling=points.scalings,
+        axes=points.axes if script is None else points.of_script(),
+        repeats=points.repeat,
+        options=after if script is None else points.run_tokens,
+        trace_dir=running.trace_dir or str(Path("traces", f"sweep-{named}")),
+        script=script,
+    )
+
+
 def _run(folder: SweepFolder, spec: SweepSpec, running_options: RunningOptions, *, json: bool) -> None:
-    launcher = running_options.launcher or default_launcher()
+    # A script finds its ranks as under torchrun: those that `perfkit run -n` starts do.
+    launcher = running_options.launcher or (default_launcher() if spec.script is None else "perfkit")
 
     def launching(point: Point) -> list[str]:
         return LAUNCHERS[launcher](point.ranks, running_options.launcher_tokens, point.command)
 
     refuse_inside_launcher()
     jobs = _jobs(spec)
-    own = [job for job in jobs if job is not None]
-    for job in own:
-        check_packages(job)
+    for job in jobs:
+        if job is not None:
+            job.check()
     points = _points(spec, running_options, jobs)
     launching(points[0])  # raises if the launcher is missing, before anything is written
-    _warn_of_cores(sorted({point.ranks for point in points}), any(map(_leaves_threads, own)))
+    _warn_of_cores(sorted({point.ranks for point in points}), _threads(jobs, spec))
     if running_options.dry_run:
         for point in _missing(folder, points):
             typer.echo(shlex.join(launching(point)))
@@ -157,7 +185,17 @@ def _emit(folder: SweepFolder, spec: SweepSpec, running_options: RunningOptions,
         typer.echo(shlex.join(submit))
 
 
-def _jobs(spec: SweepSpec) -> list["Job | None"]:
+class _Job(NamedTuple):
+    """What `perfkit run` would make of a combination of options."""
+
+    effective: Mapping[str, Any]
+    check: Callable[[], None]
+    """Raises if a package is missing."""
+    leaves_threads: bool
+    """Whether the threads of a rank depend on the number of ranks."""
+
+
+def _jobs(spec: SweepSpec) -> list[_Job | None]:
     """Return the job of each combination of options, checked for each number of ranks; None for one to leave out.
 
     Raises:
@@ -172,26 +210,38 @@ def _jobs(spec: SweepSpec) -> list["Job | None"]:
     return [None if isinstance(one, UsageError) else one for one in found]
 
 
-def _job_or_error(spec: SweepSpec, varied: Mapping[str, str]) -> "Job | UsageError":
+def _job_or_error(spec: SweepSpec, varied: Mapping[str, str]) -> _Job | UsageError:
+    if spec.script is not None:
+        effective = parse_configuration(arguments(spec, varied))
+        return _Job(effective, lambda: None, "OMP_NUM_THREADS" not in os.environ and not _has_accelerator())
     try:
         job = parse_job(arguments(spec, varied))
         for ranks in world_sizes(spec, varied):
             job.check_world(ranks)
     except UsageError as error:
         return error
-    return job
+    by_ranks = job.run.threads is None and (
+        job.run.device == "cpu" or (job.run.device == "auto" and not _has_accelerator())
+    )
+    return _Job(job.effective, partial(check_packages, job), by_ranks)
 
 
-def _points(spec: SweepSpec, running_options: RunningOptions, jobs: Sequence["Job | None"]) -> list[Point]:
+def _points(spec: SweepSpec, running_options: RunningOptions, jobs: Sequence[_Job | None]) -> list[Point]:
     """Return the points in the order in which they run."""
     points = plan(spec, [None if job is None else job.effective for job in jobs])
     return shuffled(points, running_options.order_seed or 0) if running_options.random_order else points
 
 
-def _leaves_threads(job: "Job") -> bool:
-    """Return whether a run may be on the CPU and divide the cores among its ranks. Does not import torch."""
-    accelerator = any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/kfd").exists()
-    return job.run.threads is None and (job.run.device == "cpu" or (job.run.device == "auto" and not accelerator))
+def _has_accelerator() -> bool:
+    """Return whether this machine has one. Does not import torch."""
+    return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/kfd").exists()
+
+
+def _threads(jobs: Sequence[_Job | None], spec: SweepSpec) -> str | None:
+    """Return how to fix the threads of a rank where they depend on the number of ranks: the begin of the remedy."""
+    if not any(job is not None and job.leaves_threads for job in jobs):
+        return None
+    return "add --threads {} after --" if spec.script is None else "set OMP_NUM_THREADS={}"
 
 
 def _missing(folder: SweepFolder, points: Sequence[Point]) -> list[Point]:
@@ -208,16 +258,16 @@ def _report_existing(folder: SweepFolder, total: int, complete: int, missing: Se
         _print_status(f"{again} point{one if again == 1 else many} {folder.earlier}")
 
 
-def _warn_of_cores(ranks: Sequence[int], threads_by_ranks: bool) -> None:
+def _warn_of_cores(ranks: Sequence[int], remedy: str | None) -> None:
     """Warn about effects of this machine that would look like scaling."""
     cores = count_cores()
     if ranks[-1] > cores:
         _print_status(f"warning: {ranks[-1]} ranks share {cores} cores: their times show the sharing, not scaling")
     threads = [max(1, cores // count) for count in ranks]
-    if threads_by_ranks and len(set(threads)) > 1:
+    if remedy is not None and len(set(threads)) > 1:
         _print_status(
             f"warning: each rank has {threads[0]} threads with --ranks {ranks[0]} and {threads[-1]} with --ranks "
-            f"{ranks[-1]}: for equal numbers add --threads {threads[-1]} after --"
+            f"{ranks[-1]}: for equal numbers {remedy.format(threads[-1])}"
         )
 
 

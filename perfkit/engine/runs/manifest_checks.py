@@ -96,6 +96,7 @@ def manifest_metrics(manifest: RunManifest) -> dict[str, Any]:
     times = clock_step_times(manifest.ranks, manifest.step_kinds) if _all_ranks(manifest) else None
     return {
         "batch_size": manifest.batch_size,
+        "batch_size_from": manifest.batch_size_from,
         "started_at": manifest.started_at,
         "commit": manifest.commit,
         "versions": manifest.versions,

@@ -22,6 +22,7 @@ from perfkit.record.distributed.rank_group import backend_of
 from perfkit.record.distributed.topology import Topology, name_device, own_cores
 from perfkit.record.hangs.worker_stacks import remove_requests
 from perfkit.record.recording.manifest_writer import utc_now
+from perfkit.record.recording.throughput import PeakFlops, StepWork, measure_throughput
 from perfkit.record.script.rank_marks import (
     ended_ranks,
     is_of_ended,
@@ -29,11 +30,13 @@ from perfkit.record.script.rank_marks import (
     process_mark,
     remove_mark,
 )
-from perfkit.records.manifest import Failure, RankRecord, RunManifest, StepKind, World
+from perfkit.record.script.samples import UNKNOWN_SAMPLES, StepSamples
+from perfkit.records.manifest import Failure, RankRecord, RunManifest, StepKind, Throughput, World
 from perfkit.storage.run_folder import claim_failure, list_files, read_manifest, write_manifest
 
+_NO_SAMPLES: Final = "the script does not report it"
 UNKNOWN_FIELDS: Final = {
-    "batch_size": "the script does not report it",
+    "batch_size": _NO_SAMPLES,
     "loss": "the script does not report it",
     "load_ns": "only the trace shows the loading of data",
     "parameters": "the model is the script's own",
@@ -49,6 +52,7 @@ class RankExitRecord(Struct, frozen=True, kw_only=True):
 
     record: RankRecord
     kinds: list[StepKind]
+    samples: StepSamples = StepSamples()
     ended: bool = True
     """Whether the script has ended, without an error; otherwise its schedule is over."""
     code: int = 0
@@ -56,10 +60,16 @@ class RankExitRecord(Struct, frozen=True, kw_only=True):
 
 
 def write_exit_record(
-    folder: Path, record: RankRecord, kinds: list[StepKind], *, ended: bool = True, code: int = 0
+    folder: Path,
+    record: RankRecord,
+    kinds: list[StepKind],
+    samples: StepSamples = UNKNOWN_SAMPLES,
+    *,
+    ended: bool = True,
+    code: int = 0,
 ) -> None:
     """Leave this rank's record in the run's folder."""
-    exit_record = RankExitRecord(record=record, kinds=kinds, ended=ended, code=code)
+    exit_record = RankExitRecord(record=record, kinds=kinds, samples=samples, ended=ended, code=code)
     with atomic_write(folder / _RECORD_NAME.format(record.rank)) as stream:
         stream.write(msgspec.json.encode(exit_record))
 
@@ -184,9 +194,17 @@ def _update(
         records, world = place_records(records, launcher)
     else:
         unknown["ranks"] = "some ranks had not ended, or had never completed a step, when this was written"
+    samples = _samples_of(exit_records) if len(records) == world_size else StepSamples(reason=unknown["ranks"])
+    if samples.count is None:
+        unknown["batch_size"] = samples.reason or _NO_SAMPLES
+    else:
+        del unknown["batch_size"]
     manifest = msgspec.structs.replace(
         before,
         unknown=unknown,
+        batch_size=samples.count,
+        batch_size_from=samples.source,
+        throughput=_throughput(kinds, records, samples.count),
         state=ended if complete else before.state,
         failure=failure,
         finished_at=utc_now().isoformat(timespec="seconds") if complete else before.finished_at,
@@ -196,6 +214,22 @@ def _update(
         files=list_files(folder),
     )
     write_manifest(folder, manifest)
+
+
+def _samples_of(exit_records: Sequence[RankExitRecord]) -> StepSamples:
+    """Return the samples of a step that all ranks have; unknown if they differ."""
+    found = [each.samples for each in exit_records]
+    counts = [each.count for each in found]
+    if None in counts or len(set(counts)) == 1:
+        return next((each for each in found if each.count is None), found[0])
+    return StepSamples(reason=f"ranks have different numbers: {', '.join(map(str, counts))}")
+
+
+def _throughput(kinds: Sequence[StepKind], records: Sequence[RankRecord], count: int | None) -> Throughput | None:
+    if count is None:
+        return None
+    # The FLOPs of a script are not counted: no peak is compared with them.
+    return measure_throughput(kinds, records, StepWork(batch_size=count), PeakFlops(flops_per_s=None), reading=False)
 
 
 def _failure_of_ended(exit_records: Sequence[RankExitRecord]) -> Failure | None:

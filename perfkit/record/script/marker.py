@@ -5,11 +5,14 @@ It does nothing unless `perfkit run` records the script, so that the call can st
 
 from collections.abc import Callable
 
-_listeners: list[Callable[[], None]] = []
+_listeners: list[Callable[[int | None], None]] = []
 
 
-def step() -> None:
+def step(samples: int | None = None) -> None:
     """Mark the end of a training step, for `perfkit run SCRIPT`; it does nothing otherwise.
+
+    Args:
+        samples: How many samples this rank has trained on in the step; without it, perfkit infers it if it can.
 
     ::
 
@@ -21,7 +24,7 @@ def step() -> None:
     from the start.
     """
     for listener in _listeners:
-        listener()
+        listener(samples)
 
 
 def is_listened_to() -> bool:
@@ -29,5 +32,6 @@ def is_listened_to() -> bool:
     return bool(_listeners)
 
 
-def on_step(listener: Callable[[], None]) -> None:
+def on_step(listener: Callable[[int | None], None]) -> None:
+    """Call `listener` at each mark, with the samples of the step if they are told."""
     _listeners.append(listener)

@@ -61,6 +61,7 @@ from perfkit.record.script.manifest_assembly import UNKNOWN_FIELDS, script_topol
 from perfkit.record.script.marker import on_step
 from perfkit.record.script.outcome import OutcomeReporter
 from perfkit.record.script.rank_environment import launcher_rank
+from perfkit.record.script.samples import SampleCounter
 from perfkit.record.script.script_monitor import ScriptMonitor
 from perfkit.record.script.script_run import ScriptRun
 from perfkit.record.script.step_counter import StepCounter
@@ -99,7 +100,10 @@ class ScriptRecorder:
         self._annotations = Annotations()
         self._backward = BackwardPasses(self._annotations, self._on_backward, self._on_error)
         module = config.step_rule.name if self._counts_forward else None  # else it is the name of an optimizer
-        self._forward = ForwardPasses(module, self._annotations, self._on_forward, self._on_error)
+        self._samples = SampleCounter(config.samples_per_step)
+        self._forward = ForwardPasses(
+            module, self._annotations, self._on_forward, self._on_error, self._samples.note_inputs
+        )
         self._device: torch.device | None = None
         self._pause_state = PauseState()
         self._pauses = ScriptPauses(self._pause_keeper, self._pause_state)
@@ -140,9 +144,11 @@ class ScriptRecorder:
             before_profiler(self._on_other_profiler)
             self._pauses.attach()
             self._loaders = watch_loaders()  # before the script makes its loaders
-            on_step(lambda: self._note(None, self._counter.after_marker))
+            on_step(self._on_marker)
             before_exit_at_once(self._on_exit_at_once)
-            if self._counts_forward:
+            if self._samples.is_counting:
+                self._samples.attach()
+            if self._counts_forward or self._samples.is_counting:
                 self._forward.calls.install()
             if self._first_step is not None:
                 self._sigterm.install()
@@ -212,6 +218,10 @@ class ScriptRecorder:
         if self._counts_forward:
             self._note(module, self._counter.after_forward)
 
+    def _on_marker(self, samples: int | None) -> None:
+        self._samples.note_told(samples)
+        self._note(None, self._counter.after_marker)
+
     def _note(self, subject: Any, ends_step: Callable[[], bool]) -> None:
         """Note an event of the script, and end its step if `ends_step` returns so.
 
@@ -233,6 +243,7 @@ class ScriptRecorder:
 
     def _step_ended(self) -> None:
         run = self._run
+        self._samples.end_step()
         own = "plain" if self._over else step_kind(self._schedule, self._monitor.steps, prepared=self._loaders.prepared)
         captured = None if run is None else run.recording.kind_in_progress
         self._monitor.end_step(captured or own)
@@ -272,7 +283,7 @@ class ScriptRecorder:
         self._annotations.enable(enabled)
         if self._counts_forward:
             return
-        if enabled:
+        if enabled or self._samples.is_counting:
             self._forward.calls.install()
         else:
             self._forward.calls.remove()
@@ -322,7 +333,7 @@ class ScriptRecorder:
         rules = self._capture_rules(topology, ranks)
         captures = CaptureAgent(recording, topology, self._schedule, rules, lambda: self._monitor.last_load_ns)
         recording.listeners += [captures, hangs]
-        self._run = ScriptRun(recording, ranks, topology, hangs, captures, cold_ns)
+        self._run = ScriptRun(recording, ranks, topology, hangs, captures, cold_ns, self._samples)
         self._sigterm.install()
         recording.begin()
         return self._run

@@ -24,7 +24,7 @@ from perfkit.base.process import exit_on_sigint, raise_keyboard_interrupt
 from perfkit.base.standard_streams import write_buffered
 from perfkit.base.system_limits import count_cores
 from perfkit.errors import StoreError
-from perfkit.options.script import ScriptConfig
+from perfkit.options.script import RANKS_FIELD, ScriptConfig
 from perfkit.record.distributed.host_address import listen
 from perfkit.record.distributed.torch_environment import enlarge_flight_recorder
 from perfkit.record.endings import exit_cause
@@ -118,7 +118,9 @@ def run_script(script: str, arguments: Sequence[str], config: ScriptConfig, opti
     if launcher_rank().world_size == 1 and not is_child():
         follow_reruns(script, options, config.trace_dir)
     with _ScriptContext(script, arguments, config):
-        _execute(script, arguments, re.compile(config.data_marker) if config.data_marker else None)
+        ranks = str(launcher_rank().world_size)
+        filled = [one.replace(RANKS_FIELD, ranks) for one in arguments] if config.fill_ranks else arguments
+        _execute(script, filled, re.compile(config.data_marker) if config.data_marker else None)
     raise SystemExit
 
 

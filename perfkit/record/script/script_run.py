@@ -22,6 +22,7 @@ from perfkit.record.script.manifest_assembly import (
     write_exit_record,
 )
 from perfkit.record.script.outcome import OutcomeReporter
+from perfkit.record.script.samples import SampleCounter
 from perfkit.record.script.step_counter import StepCounter
 from perfkit.record.script.step_messages import describe_steps
 from perfkit.records.manifest import RankRecord, StepKind
@@ -44,6 +45,7 @@ class ScriptRun:
         hangs: ScriptHangWatch,
         captures: CaptureAgent,
         cold_ns: int,
+        samples: SampleCounter,
     ) -> None:
         self.recording = recording
         self.ranks = ranks
@@ -51,6 +53,7 @@ class ScriptRun:
         self.captures = captures
         self._topology = topology
         self._cold_ns = cold_ns
+        self._samples = samples
         self._measured: StepMeasurements | None = None
 
     def fail_at_once(self, error: BaseException) -> None:
@@ -81,7 +84,7 @@ class ScriptRun:
         recording, ranks = self.recording, self.ranks
         measured = self._measurements(wait=False)
         record = rank_record(ranks.rank, self._topology, measured)
-        write_exit_record(recording.folder, record, measured.kinds, ended=False)
+        write_exit_record(recording.folder, record, measured.kinds, self._samples.result(), ended=False)
         assemble_manifest(recording.folder, ranks.world_size, ranks.info.launcher)
 
     def complete(self, error: BaseException | None, counter: StepCounter, outcome: OutcomeReporter) -> None:
@@ -91,7 +94,7 @@ class ScriptRun:
         if error is not None:
             self._complete_failed(error, record, measured.kinds, counter.count, outcome)
         elif not (self.recording.folder / FAILURE_NAME).exists():
-            write_exit_record(self.recording.folder, record, measured.kinds)
+            write_exit_record(self.recording.folder, record, measured.kinds, self._samples.result())
             self._complete_ended(counter, outcome)
 
     def leave_at_once(self, code: int, counter: StepCounter, outcome: OutcomeReporter) -> None:
@@ -109,7 +112,7 @@ class ScriptRun:
         if not has_failed:  # first: without it, this rank would be taken for one that was killed
             measured = self._measured or self._measurements(wait=False)
             record = rank_record(self.ranks.rank, self._topology, measured)
-            write_exit_record(folder, record, measured.kinds, code=code)
+            write_exit_record(folder, record, measured.kinds, self._samples.result(), code=code)
         self.hangs.stop(None)
         if self.captures.recording_in_progress is None:  # else the steps that it has recorded are lost
             self.end_captures(SystemExit(code) if code else None)

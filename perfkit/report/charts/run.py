@@ -1,25 +1,22 @@
 """The charts of a report: those of a run's subjects and of scaling series. A table has the same numbers."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
+from perfkit.base.formatting import escape_unprintable
 from perfkit.errors import UsageError
 from perfkit.plugins import resolve
 from perfkit.records.report import Report
 from perfkit.records.run import RunReport
+from perfkit.records.scaling import Estimate, ScalingPoint, ScalingSeries
+from perfkit.report.content.scaling import PARTS
+from perfkit.report.wording.ledger import LABELS
 from perfkit.subjects.table import asked_subjects
-from perfkit.tables.charts import Chart, PageCharts, RunChart
+from perfkit.tables.charts import Chart, PageCharts, RunChart, axis, bars, line
+from perfkit.tables.labels import COLOURS, HUES, MAX_RANKS, PATTERNS
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-
-from collections.abc import Sequence
-from typing import Any, Final
-
-from perfkit.base.formatting import escape_unprintable
-from perfkit.records.scaling import Estimate, ScalingSeries
-from perfkit.report.content.scaling import PARTS
-from perfkit.tables.charts import axis, bars, line
-from perfkit.tables.labels import COLOURS, HUES, MAX_RANKS, PATTERNS
 
 
 def page_charts(report: Report) -> PageCharts:
@@ -81,8 +78,39 @@ _MEANING: Final = {
 
 def series_charts(series: Sequence[ScalingSeries]) -> list[Chart]:
     """Return the charts of every series."""
-    charts = (chart for one in series for chart in (_throughput(one), _lost(one)))
+    charts = (chart for one in series for chart in (_steps(one), _throughput(one), _lost(one)))
     return [chart for chart in charts if chart]
+
+
+def _steps(series: ScalingSeries) -> Chart | None:
+    """Return the mean step by ranks, divided as the ledgers of the runs are, and the step of ideal scaling."""
+    if not all(point.parts for point in series.points):
+        return None
+    sizes = [str(point.world_size) for point in series.points]
+    by_cause = {part.cause: part for point in series.points for part in point.parts}
+    rows = {cause: [_ms(point, cause) for point in series.points] for cause in by_cause}
+    order = sorted(rows, key=lambda cause: (cause != "compute", -max(rows[cause])))
+    data = [
+        bars(LABELS[cause], sizes, rows[cause], COLOURS[cause], PATTERNS.get(cause, ""), _of_step(LABELS[cause]))
+        for cause in order
+    ]
+    first = series.points[0]
+    works = [1 if series.kind == "weak" else first.world_size / point.world_size for point in series.points]
+    reference = sum(_ms(first, cause) for cause in rows)
+    ideal = line("ideal", sizes, [round(reference * work, 6) for work in works], _of_step("ideal"))
+    look = {"line": {"color": HUES[-1], "dash": "dash"}, "marker": {"color": HUES[-1], "size": 8}}
+    layout = {"barmode": "stack", "legend": {"y": -0.25, "traceorder": "normal"}}
+    layout |= {"xaxis": axis("ranks", type="category"), "yaxis": axis("ms per step")}
+    title = f"Where the step goes by ranks: {escape_unprintable(series.name)}"
+    return Chart(title, f"{escape_unprintable(series.sentence)}.", {"data": [*data, ideal | look], "layout": layout})
+
+
+def _ms(point: ScalingPoint, cause: str) -> float:
+    return round(sum(part.ns for part in point.parts if part.cause == cause) / 1e6, 6)
+
+
+def _of_step(name: str) -> str:
+    return f"%{{x}} ranks: %{{y:.4~g}} ms<extra>{name}</extra>"
 
 
 def _throughput(series: ScalingSeries) -> Chart | None:

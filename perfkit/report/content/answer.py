@@ -7,6 +7,7 @@ from typing import Final
 
 from perfkit.base.formatting import duration, escape_unprintable, rate, shell_word
 from perfkit.base.step_numbers import numbered
+from perfkit.options.identity import short_name
 from perfkit.records.aggregate import step_time_ns, steps_ns
 from perfkit.records.common import Severity
 from perfkit.records.findings import MONITOR_CODES
@@ -48,8 +49,9 @@ def _saving(insight: Insight) -> str:
 MOST_RUNS: Final = 5
 """With more runs than this there is a table of them instead of an answer for each."""
 _MOST_ADVICE: Final = 3
-_FIRST: Final = ("several_jobs",)
-"""Codes of warnings without which what follows is misread."""
+_MOST_HEADLINES: Final = 4
+_FIRST: Final = ("several_jobs", "no_scaling_series")
+"""Codes of findings without which what follows is misread, or what was expected is missed."""
 _SERIOUS: Final[tuple[Severity, ...]] = ("error", "warning")
 
 
@@ -88,6 +90,8 @@ class Answer:
 
     runs: list[RunAnswer]
     """Empty if they are in the first of `tables`."""
+    headlines: list[str]
+    """How each series scales."""
     tables: list[Table]
     """What compares runs."""
     advice: list[InsightItem]
@@ -106,12 +110,22 @@ def answer(report: Report) -> Answer:
     others = [one for one in report.findings if one not in first]
     return Answer(
         runs=[] if several else [run_answer(run) for run in report.runs],
+        headlines=_headlines(report.multi_run),
         tables=[*(_overview(report.runs) if several else []), *_comparisons(report.multi_run)],
         advice=advice(report)[:_MOST_ADVICE],
         doubts=_serious(finding_lines(others)) + (_doubts_by_run(report.runs) if several else []),
         first=finding_lines(first),
         more=_more(report.runs),
     )
+
+
+def _headlines(multi_run: MultiRunSummary | None) -> list[str]:
+    """Return how well the first series scale; each after its name if there are several."""
+    series = [one for one in multi_run.series if one.sentence] if multi_run else []
+    alone = len({(one.workload, *one.varies.values()) for one in series}) == 1
+    names = [", ".join([one.workload, *(short_name(*option) for option in one.varies.items())]) for one in series]
+    heads = [one.sentence if alone else f"{name}: {one.sentence}" for name, one in zip(names, series, strict=True)]
+    return [escape_unprintable(head) for head in heads[:_MOST_HEADLINES]]
 
 
 # Tables are imported where they are needed: the answer about one run has none.

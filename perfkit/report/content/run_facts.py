@@ -19,11 +19,12 @@ from perfkit.base.formatting import (
 from perfkit.records.aggregate import step_time_ns, steps_ns
 from perfkit.records.common import UNNAMED, Finding, Severity
 from perfkit.records.findings import INCIDENT_CODES
-from perfkit.records.manifest import Injection, Throughput
+from perfkit.records.manifest import Injection, SamplesFrom, Throughput
 from perfkit.records.report import Report
 from perfkit.records.run import ProfilerCost, RunReport
 from perfkit.report.content.document import FindingLine, KeyValue
 from perfkit.tables import aggregates as sums
+from perfkit.tables.labels import INFERRED
 from perfkit.tables.specification import Listing, Row, data, data_of
 
 FINDINGS_A_CODE = 5
@@ -43,7 +44,7 @@ def key_values(run: RunReport) -> list[KeyValue]:
         _ranks(run),
         _steps(run),
         _waiting(run),
-        *_throughput(run.throughput),
+        *_throughput(run.throughput, run.batch_size_from),
         *_cost(run.profiler_cost),
         *_injections(run.injections),
         *_state(run),
@@ -175,14 +176,15 @@ def _timed(run: RunReport) -> list[str]:
     return [] if told else [f"mean {duration(plain)} without the profiler"]
 
 
-def _throughput(known: Throughput | None) -> list[KeyValue]:
+def _throughput(known: Throughput | None, samples_from: SamplesFrom | None) -> list[KeyValue]:
     if known is None:
         return []
     where = "without the profiler" if known.measured_on == "plain" else "with the profiler"
     rates = [rate(known.samples_per_s, "samples")]
     rates += [rate(known.tokens_per_s, "tokens")] if known.tokens_per_s is not None else []
     rates.append(f"step {duration(known.step_ns)} {where}")
-    lines = [KeyValue("throughput", ", ".join(rates))]
+    inferred = f"; samples inferred from {INFERRED[samples_from]}" if samples_from and samples_from in INFERRED else ""
+    lines = [KeyValue("throughput", ", ".join(rates) + inferred)]
     if known.flops_per_s is not None:
         reason = f" ({escape_unprintable(known.mfu_reason)})" if known.mfu_reason else ""
         mfu = f"no MFU{reason}" if known.mfu is None else f"MFU {format_percent(known.mfu)}"

@@ -77,7 +77,7 @@ def scaling(multi_run: MultiRunSummary) -> list[Table]:
 
 def main_tables(multi_run: MultiRunSummary) -> list[Table]:
     """Return the table that answers first of each series and comparison, and the forecasts."""
-    series = [table for one in multi_run.series for table in (_points(one), _forecasts(one)) if table]
+    series = [table for one in multi_run.series for table in (_points(one, in_answer=True), _forecasts(one)) if table]
     options = dict.fromkeys(comparison.option for comparison in multi_run.option_comparisons)
     return series + [
         option_tables(option, [one for one in multi_run.option_comparisons if one.option == option])[0]
@@ -166,13 +166,14 @@ def _ideal(row: _Point) -> Cell:
     return Cell(figures(row.of.world_size / least) if row.of else MISSING, tone="faint")
 
 
-def _points(series: ScalingSeries) -> Table | None:
+def _points(series: ScalingSeries, *, in_answer: bool = False) -> Table | None:
     batch = f"batch {series.batch_size} " + ("over all ranks" if series.kind == "strong" else "per rank")
     failed = [f"{escape_unprintable(one.run)} failed: {escape_unprintable(one.reason)}" for one in series.failed]
     rows = [*(_Point(series, point) for point in series.points), *(_Point(series, None, one) for one in series.failed)]
     # Weak scaling has no serial fraction.
     columns = (*_POINTS, *_TIMES, *_SPEEDUP, _IDEAL, *_EFFICIENCY, *(() if series.kind == "weak" else _SERIAL))
-    remark = _sentences([_intervals(series), *series.notes, *failed])
+    answer = [escape_unprintable(series.sentence)] if series.sentence and not in_answer else []
+    remark = _sentences([*answer, _intervals(series), *series.notes, *failed])
     return make_table(f"Scaling: {escape_unprintable(series.name)} ({batch})", rows, columns, remark)
 
 

@@ -38,6 +38,8 @@ def write(report: Report, stream: TextIO, *, top: int, width: int | None = None)
     hints = [_hint(hint, console.width) for hint in found.more]
     first = list(_doubts(found.first, 4, console, 3))
     first += [Text()] * bool(first)
+    heads = [line for head in found.headlines for line in wrap(Text(f"{head}.", style="bold"), console, console.width)]
+    first = [*heads, *[Text()] * bool(heads), *first]
     room -= len(first)
     room -= sum(-(-cell_len(line) // console.width) for line in hints)
     closing = list(_closing_lines(found, console, room))

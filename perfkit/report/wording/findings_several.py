@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from perfkit.base.formatting import duration, escape_unprintable, format_percent, ranges, size, whole_percent
+from perfkit.base.formatting import duration, escape_unprintable, format_percent, listed, ranges, size, whole_percent
 from perfkit.records.benchmark import Series, SlowLink
 from perfkit.records.facts import Words
 from perfkit.report.wording.comparisons import describe_collectives, describe_input
 
 _MOST_NAMED: Final = 5
 _MOST_WRONG: Final = 3
+_MOST_OPTIONS: Final = 3
 Sides = Sequence[Sequence[str]]
 """Values before and after."""
 
@@ -100,6 +101,24 @@ def _cache_not_dropped(source: str, share: float | None) -> str:
     return f"{what} of the files of {source} stayed in the page cache: cold passes may be too fast"
 
 
+def _no_series(sizes: Sequence[int]) -> str:
+    return f"no scaling series of {ranges(sizes)} ranks"
+
+
+def _options_differ(sizes: Sequence[int], options: Mapping[str, Sequence[str]]) -> str:
+    shown = list(options.items())[:_MOST_OPTIONS]
+    named = ", ".join(f"{name} ({listed(values, _MOST_OPTIONS)})" for name, values in shown)
+    more = f" and {len(options) - len(shown)} more" if len(options) > len(shown) else ""
+    batch = next((name for name in options if "batch" in name), None)
+    hint = f"; if {batch} holds the batch of a rank, add --batch-arg to perfkit run" if batch else ""
+    return escape_unprintable(f"{_no_series(sizes)}: the runs also differ in {named}{more}{hint}")
+
+
+def _batches_differ(sizes: Sequence[int], batches: Mapping[int, int]) -> str:
+    each = ", ".join(f"{batch} on {ranks}" for ranks, batch in sorted(batches.items()))
+    return f"{_no_series(sizes)}: samples per rank ({each}) are neither equal, nor is their sum over ranks"
+
+
 SEVERAL: Final[Words] = {
     "too_few_repeats": _too_few_repeats,
     "too_few_repeats/benchmark": (
@@ -132,6 +151,16 @@ SEVERAL: Final[Words] = {
     ),
     "ranks_differ": _ranks_differ,
     "run_excluded": "{run} is excluded: {reason}",
+    "no_scaling_series/manifest": (
+        "no scaling series of {sizes:ranges} ranks: {run} has no run.json, so its configuration is unknown"
+    ),
+    "no_scaling_series/steps": "no scaling series of {sizes:ranges} ranks: of {run}, {reason}",
+    "no_scaling_series/samples": (
+        "no scaling series of {sizes:ranges} ranks: the samples per step of {run} are unknown: add --samples-per-step "
+        "to perfkit run"
+    ),
+    "no_scaling_series/options": _options_differ,
+    "no_scaling_series/batch": _batches_differ,
     "oversubscribed/benchmark": (
         "the {ranks} ranks on {host} share {cores} core{cores:||s}: times include waiting for a core"
     ),

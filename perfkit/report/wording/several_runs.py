@@ -3,13 +3,35 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from perfkit.base.formatting import duration, format_value, ranges, size
+from perfkit.base.formatting import duration, format_value, ranges, rank_list, size
 from perfkit.records.facts import Words
+from perfkit.records.per_run.ledger import LedgerCause
+from perfkit.report.wording.ledger import LABELS
+from perfkit.tables.labels import INFERRED
 
 
 def _few_sizes(fewest: int, sizes: int, oversubscribed: int) -> str:
     without = f", {oversubscribed} of them oversubscribed" if oversubscribed else ""
     return f"it needs {fewest} world sizes; there are {sizes}{without}"
+
+
+def _scales(
+    kind: str, ranks: int, efficiency: float, reference: int, lost: Sequence[tuple[LedgerCause, Sequence[int], float]]
+) -> str:
+    named = [f"{_part(cause, late)} ({points:.0f} point{'s' * (round(points) != 1)})" for cause, late, points in lost]
+    mostly = f"; lost mostly to {' and '.join(named)}" if named else ""
+    against = "" if reference == 1 else f" against {reference}"
+    return f"{kind.capitalize()} scaling to {ranks} ranks: {100 * efficiency:.0f} % efficient{against}{mostly}"
+
+
+def _part(cause: LedgerCause, late: Sequence[int]) -> str:
+    if cause != "late_ranks":
+        return {"compute": "more compute", "unrecorded": "steps that were not recorded"}.get(cause, LABELS[cause])
+    return f"waiting for {rank_list(late)}" if late else "waiting for late ranks"
+
+
+def _samples_inferred(sources: Sequence[str]) -> str:
+    return f"samples per step are inferred from {' and '.join(INFERRED[one] for one in sources)}"
 
 
 def _threads_differ(threads: Mapping[int, int]) -> str:
@@ -57,6 +79,13 @@ SENTENCES: Final[Words] = {
     "steps_not_comparable": "its steps cannot be compared",
     "cores_shared": "{ranks} ranks: {shared}; core sharing dominates the loss there",
     "threads_differ": _threads_differ,
+    "scales": _scales,
+    "scales_above_ideal": (
+        "scaling to {ranks} ranks ({kind}) is not known: {efficiency:percent} of ideal shows a slow run on "
+        "{reference}, or parts that fit the caches"
+    ),
+    "scales_not_shown": "scaling to {ranks} ranks ({kind}) is not shown: {shared}",
+    "samples_inferred": _samples_inferred,
     "recorded_times": (
         "times are of recorded steps and include profiler overhead: not all runs have steps without the profiler"
     ),

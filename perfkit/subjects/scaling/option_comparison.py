@@ -6,7 +6,7 @@ from statistics import fmean, geometric_mean, median
 from typing import Final, NamedTuple
 
 from perfkit.errors import UsageError
-from perfkit.options.identity import Settings, companions, differing, key, settings
+from perfkit.options.identity import Settings, companions, differing, key, settings, short_name
 from perfkit.records.aggregate import common_kind, disagree, step_time_ns, traced_step_ns
 from perfkit.records.common import Observation
 from perfkit.records.facts import statement
@@ -52,7 +52,7 @@ def _nothing_to_compare(option: str, runs: Sequence[RunReport]) -> UsageError:
 
 
 def _comparisons(runs: Sequence[RunReport], option: str) -> Iterator[OptionComparison]:
-    without = (option, *companions(option, ({"source": run.source} for run in runs if run.source)))
+    without = (option, *companions(option, (setting for run in runs if (setting := settings(run)))))
     by_setting: dict[tuple[object, ...], list[_Member]] = defaultdict(list)
     for run in runs:
         placed = place(run)
@@ -66,7 +66,7 @@ def _comparisons(runs: Sequence[RunReport], option: str) -> Iterator[OptionCompa
     common = [{name: value for name, value in members[0].setting.items() if name not in without} for members in several]
     varied = differing(common, but=("workload",))
     for members, shared in zip(several, common, strict=True):
-        comparison = _comparison(option, members, [f"{name}={shared[name]}" for name in varied if name in shared])
+        comparison = _comparison(option, members, [short_name(name, shared[name]) for name in varied if name in shared])
         if comparison is not None:
             yield comparison
 

@@ -6,21 +6,31 @@ from perfkit.base.statistics.bootstrap import Floats
 from perfkit.engine.runs.manifest_checks import shared_cores
 from perfkit.records.common import MeasuredOn
 from perfkit.records.run import RunReport
-from perfkit.records.scaling import Estimate, Factors, ScalingPoint
+from perfkit.records.scaling import Estimate, Factors, ScalingPart, ScalingPoint
 from perfkit.subjects.scaling.efficiency_loss import Parts, computation, factors
 from perfkit.subjects.scaling.series import Group
+from perfkit.subjects.scaling.shares import parts
 from perfkit.subjects.scaling.step_time import StepTimeSample, estimate, ratio, replicas, sample, to_record
 
 
 def points(group: Group, measured_on: MeasuredOn) -> list[ScalingPoint]:
     """Return the points of `group`; its smallest world size is the reference."""
     samples = {size: sample(runs, measured_on, stream=size) for size, runs in group.points.items()}
-    parts = factors(group)
+    by_factor, by_part = factors(group), parts(group)
     reference = samples[min(samples)]
-    return [_point(group, step_time, reference, parts[size]) for size, step_time in samples.items()]
+    return [
+        _point(group, step_time, reference, by_factor[size], by_part.get(size, []))
+        for size, step_time in samples.items()
+    ]
 
 
-def _point(group: Group, step_time: StepTimeSample, reference: StepTimeSample, parts: Parts) -> ScalingPoint:
+def _point(
+    group: Group,
+    step_time: StepTimeSample,
+    reference: StepTimeSample,
+    by_factor: Parts,
+    by_part: list[ScalingPart],
+) -> ScalingPoint:
     run = step_time.runs[0]
     size, least = run.world_size, reference.runs[0].world_size
     # Ratio of step times. With weak scaling, a step of p ranks does p / p_ref times the work.
@@ -37,8 +47,9 @@ def _point(group: Group, step_time: StepTimeSample, reference: StepTimeSample, p
         speedup=_scaled(faster, draws, work),
         efficiency=_scaled(faster, draws, per_rank),
         karp_flatt=_karp_flatt(faster, draws, size / least) if group.kind == "strong" and size > least else None,
-        factors=parts if isinstance(parts, Factors) else None,
-        factors_reason=None if isinstance(parts, Factors) else parts,
+        factors=by_factor if isinstance(by_factor, Factors) else None,
+        factors_reason=None if isinstance(by_factor, Factors) else by_factor,
+        parts=by_part,
         computation_ns=computation(step_time.runs, stream=size),
     )
 

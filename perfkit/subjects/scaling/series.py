@@ -4,8 +4,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from perfkit.options.identity import Settings, key, settings
+from perfkit.options.identity import Settings, differing, key, settings
 from perfkit.records.aggregate import common_kind, steps_ns
+from perfkit.records.common import Observation
 from perfkit.records.facts import statement
 from perfkit.records.run import RunReport
 from perfkit.records.sweep import ScalingKind
@@ -108,6 +109,26 @@ def _layouts(runs: list[RunReport]) -> list[list[RunReport]]:
     for run in runs:
         by_layout[max((host.ranks for host in run.hosts), default=0)].append(run)
     return list(by_layout.values())
+
+
+def why_no_series(runs: Sequence[RunReport]) -> Observation | None:
+    """Return why runs on different numbers of ranks are no series; None if there is one, or all have as many ranks."""
+    sizes = sorted({run.world_size for run in runs})
+    if len(sizes) < FEWEST_SIZES or any(measurable(group) for group in groups(runs)):
+        return None
+    if foreign := [run.run for run in runs if run.config is None]:
+        return Observation("no_scaling_series", {"sizes": sizes, "run": foreign[0]}, "manifest")
+    if untimed := [run for run in runs if common_kind([run]) is None]:
+        values = {"sizes": sizes, "run": untimed[0].run, "reason": failure_reason(untimed[0])}
+        return Observation("no_scaling_series", values, "steps")
+    members = [member for run in runs if (member := place(run))]
+    if unplaced := {run.run for run in runs} - {member.run.run for member in members}:
+        return Observation("no_scaling_series", {"sizes": sizes, "run": min(unplaced)}, "samples")
+    if options := differing([member.of_series for member in members]):
+        values = {name: list(dict.fromkeys(one.of_series.get(name, "none") for one in members)) for name in options}
+        return Observation("no_scaling_series", {"sizes": sizes, "options": values}, "options")
+    batches = {member.run.world_size: member.batch_size for member in members}
+    return Observation("no_scaling_series", {"sizes": sizes, "batches": batches}, "batch")
 
 
 def runs_of(group: Group) -> list[RunReport]:

@@ -2,12 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 import numpy as np
 
 from perfkit.errors import UsageError
-from perfkit.options.identity import differing
+from perfkit.options.identity import differing, short_name
 from perfkit.records.aggregate import common_kind, steps_ns
 from perfkit.records.common import MeasuredOn
 from perfkit.records.facts import Statement, statement
@@ -20,9 +19,8 @@ from perfkit.subjects.scaling.laws import Observations, fits
 from perfkit.subjects.scaling.option_comparison import option_comparisons
 from perfkit.subjects.scaling.points import points
 from perfkit.subjects.scaling.series import Group, failure_reason, groups, measurable, runs_of
+from perfkit.subjects.scaling.shares import PLAUSIBLE_EFFICIENCY, answer
 from perfkit.subjects.scaling.strategies import strategy_comparisons
-
-_PLAUSIBLE_EFFICIENCY: Final = 1.1
 
 
 def scaling(runs: Sequence[RunReport], by: Sequence[str] = (), forecast: Sequence[int] = ()) -> MultiRunSummary | None:
@@ -64,7 +62,7 @@ def _names(measured_groups: list[Group], varied: list[str]) -> list[str]:
 
 
 def _name(group: Group, varied: list[str]) -> str:
-    parts = [f"{name}={group.setting[name]}" for name in varied if name in group.setting]
+    parts = [short_name(name, group.setting[name]) for name in varied if name in group.setting]
     return ", ".join([f"{group.setting['workload']} {group.kind}", *parts])
 
 
@@ -74,6 +72,7 @@ def _series(group: Group, name: str, varied: list[str], forecast: Sequence[int])
     observed = _observations(group, measured, measured_on)
     return ScalingSeries(
         name=name,
+        sentence=answer(group.kind, measured),
         kind=group.kind,
         workload=group.setting["workload"],
         varies={option: group.setting[option] for option in varied if option in group.setting},
@@ -85,7 +84,7 @@ def _series(group: Group, name: str, varied: list[str], forecast: Sequence[int])
         failed=[
             FailedPoint(run=run.run, world_size=run.world_size, reason=failure_reason(run)) for run in group.failed
         ],
-        notes=list(_notes(group.kind, measured)),
+        notes=list(_notes(group.kind, measured, runs_of(group))),
     )
 
 
@@ -104,7 +103,10 @@ def _observations(group: Group, measured: Sequence[ScalingPoint], measured_on: M
 _NONE = (np.zeros(0), np.zeros(0), np.zeros(0))
 
 
-def _notes(kind: ScalingKind, measured: Sequence[ScalingPoint]) -> Iterator[Statement]:
+def _notes(kind: ScalingKind, measured: Sequence[ScalingPoint], runs: Sequence[RunReport]) -> Iterator[Statement]:
+    inferred = {run.batch_size_from for run in runs} - {"told", None}
+    if inferred:
+        yield statement("samples_inferred", sources=sorted(filter(None, inferred)))
     for point in measured:
         if point.oversubscribed:
             yield statement("cores_shared", ranks=point.world_size, shared=point.oversubscribed)
@@ -113,10 +115,10 @@ def _notes(kind: ScalingKind, measured: Sequence[ScalingPoint]) -> Iterator[Stat
         yield statement("threads_differ", threads=threads)
     if any(point.step_time.measured_on == "recorded" for point in measured):
         yield statement("recorded_times")
-    above = [point.world_size for point in measured if point.efficiency.value > _PLAUSIBLE_EFFICIENCY]
+    above = [point.world_size for point in measured if point.efficiency.value > PLAUSIBLE_EFFICIENCY]
     if above:
         reference = measured[0].world_size
-        yield statement("implausible", most=_PLAUSIBLE_EFFICIENCY, sizes=above, kind=kind, reference=reference)
+        yield statement("implausible", most=PLAUSIBLE_EFFICIENCY, sizes=above, kind=kind, reference=reference)
     once = [point.world_size for point in measured if point.step_time.resampled != "runs"]
     if once:
         yield statement("few_repeats", sizes=once)

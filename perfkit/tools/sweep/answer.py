@@ -4,11 +4,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 
-from msgspec import json
-
 from perfkit.base.formatting import duration, escape_unprintable, plural, rate, shell_word
 from perfkit.base.statistics.bootstrap import FEWEST_RUNS
 from perfkit.errors import StoreError
+from perfkit.options.identity import short_name
 from perfkit.records.manifest import RunManifest
 from perfkit.records.sweep import SweepAnswer, SweepConfiguration
 from perfkit.storage.run_folder import read_manifest
@@ -53,9 +52,9 @@ def told_apart(faster: SweepConfiguration, slower: SweepConfiguration) -> bool:
 def _differing(points: Sequence[Point], axes: Sequence[Axis]) -> list[str]:
     """Return the options that tell the points apart, besides the number of ranks."""
     varied = [axis.option for axis in axes if len(axis.values) > 1]
-    sizes: dict[int, set[int]] = {}
+    sizes: dict[int, set[int | None]] = {}
     for point in points:
-        sizes.setdefault(point.ranks, set()).add(point.config["batch_size"])
+        sizes.setdefault(point.ranks, set()).add(point.batch_size)
     both_scalings = any(len(of_ranks) > 1 for of_ranks in sizes.values())
     return [*varied, *(["batch_size"] if both_scalings and "batch_size" not in varied else [])]
 
@@ -66,7 +65,10 @@ def _configuration(folder: SweepFolder, points: Sequence[Point], options: Sequen
     if not rates:
         return None
     first = points[0]
-    values = [f"{option}={_text(first.config.get(option))}" for option in options]
+    values = [
+        short_name(option, str(first.batch_size) if option == "batch_size" else first.varied.get(option, ""))
+        for option in options
+    ]
     typical = median(rates)
     step_ns = median(run.throughput.step_ns for run in runs if run.throughput)
     return SweepConfiguration(
@@ -79,12 +81,6 @@ def _configuration(folder: SweepFolder, points: Sequence[Point], options: Sequen
         step_ns=step_ns,
         samples_per_step=round(rates[0] * runs[0].throughput.step_ns / 1e9) if runs[0].throughput else 0,
     )
-
-
-def _text(value: object) -> str:
-    if isinstance(value, list):
-        return ";".join(map(_text, value))
-    return value if isinstance(value, str) else json.encode(value).decode()
 
 
 def _completed(folder: SweepFolder, point: Point) -> RunManifest | None:

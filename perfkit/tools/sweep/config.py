@@ -85,13 +85,27 @@ class PointOptions(Struct, frozen=True, kw_only=True):
             "both. The smallest world size, or the mesh with the fewest replicas, uses the given --batch-size."
         ),
     ] = "weak"
-    source: Annotated[str, COMMON, Meta(description="Input sources, for example memory,hdf5,safetensors.")] = "memory"
+    source: Annotated[
+        str | None,
+        COMMON,
+        Meta(description="Input sources, such as memory,hdf5 [default: memory; of a script none]."),
+    ] = None
+    batch_arg: Annotated[
+        str | None,
+        COMMON,
+        Meta(description="Of a script: its argument with the samples per rank, such as --batch_size, for --scaling."),
+    ] = None
+    run_options: Annotated[
+        str | None,
+        Meta(description="Of a script: options of perfkit run, for example '--schedule active=20 --step-on backward'."),
+    ] = None
     vary: Annotated[
         tuple[str, ...],
         COMMON,
         Meta(
-            description="Values of an option, such as compile=false,true; any option of perfkit run; repeatable, for "
-            "every combination. Separate values that contain commas with semicolons."
+            description="Values of an option, such as compile=false,true; any option of perfkit run, or a name in "
+            "braces in a script's arguments; repeatable, for every combination. Separate values that contain commas "
+            "with semicolons."
         ),
     ] = ()
     repeat: Annotated[int, COMMON, Meta(ge=1, description="Runs per point.")] = 1
@@ -108,7 +122,7 @@ class PointOptions(Struct, frozen=True, kw_only=True):
             parse_mesh(mesh)
             if self.mesh.count(mesh) > 1:
                 raise UsageError(f"--mesh {mesh} is given twice")
-        _ = self.world_sizes, self.axes
+        _ = self.world_sizes, self.axes, self.run_tokens
 
     @property
     def world_sizes(self) -> tuple[int, ...]:
@@ -128,7 +142,22 @@ class PointOptions(Struct, frozen=True, kw_only=True):
         if any(axis.option == "mesh" for axis in given):
             raise UsageError("--vary mesh: use --mesh, once for each")
         meshes = (Axis("mesh", self.mesh),) if self.mesh else ()
-        return (Axis("source", parse_values(self.source, "--source")), *meshes, *given)
+        return (Axis("source", parse_values(self.source or "memory", "--source")), *meshes, *given)
+
+    def of_script(self) -> tuple[Axis, ...]:
+        """Return the varied options of a script, which has no source unless one is given.
+
+        Raises:
+            UsageError: An option is for workloads only.
+        """
+        if self.mesh:
+            raise UsageError("--mesh is for workloads: vary an argument of the script (--vary tp=1,2 -- --tp {tp})")
+        return self.axes if self.source is not None else self.axes[1:]
+
+    @property
+    def run_tokens(self) -> tuple[str, ...]:
+        """The options of `perfkit run` for a script, split as by a shell."""
+        return split_words(self.run_options, "--run-options")
 
 
 class RunningOptions(Struct, frozen=True, kw_only=True):
@@ -138,14 +167,14 @@ class RunningOptions(Struct, frozen=True, kw_only=True):
         str | None,
         COMMON,
         Meta(
-            description="Folder of the sweep; points that are complete there are skipped "
-            "[default: traces/sweep-WORKLOAD]."
+            description="Folder of the sweep; points that are complete there are skipped [default: traces/sweep-NAME]."
         ),
     ] = None
     launcher: Annotated[
         Literal["mpiexec", "torchrun", "perfkit"] | None,
         Meta(
-            description="What starts the ranks; perfkit means perfkit run -n [default: mpiexec if found, else perfkit]."
+            description="What starts the ranks; perfkit means perfkit run -n [default: mpiexec if found, else perfkit; "
+            "of a script perfkit]."
         ),
     ] = None
     launcher_options: Annotated[
@@ -173,10 +202,19 @@ class RunningOptions(Struct, frozen=True, kw_only=True):
     @property
     def launcher_tokens(self) -> tuple[str, ...]:
         """The launcher's own options, split as by a shell."""
-        try:
-            return tuple(shlex.split(self.launcher_options or ""))
-        except ValueError as error:
-            raise UsageError(f"--launcher-options {self.launcher_options}: {error}") from error
+        return split_words(self.launcher_options, "--launcher-options")
+
+
+def split_words(text: str | None, option: str) -> tuple[str, ...]:
+    """Split the value of an option as a shell would.
+
+    Raises:
+        UsageError: It cannot be split.
+    """
+    try:
+        return tuple(shlex.split(text or ""))
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: {error}") from error
 
 
 class EmitOptions(Struct, frozen=True, kw_only=True):

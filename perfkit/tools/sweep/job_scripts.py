@@ -46,7 +46,8 @@ def _torchrun(ranks: int, own: Sequence[str], arguments: Sequence[str]) -> list[
 def _perfkit(ranks: int, own: Sequence[str], arguments: Sequence[str]) -> list[str]:
     if own:
         raise UsageError("--launcher-options are for mpiexec and torchrun")
-    return [*PERFKIT, *arguments, "-n", str(ranks)]
+    run, *rest = arguments
+    return [*PERFKIT, run, "-n", str(ranks), *rest]  # first: arguments of a script are last
 
 
 LAUNCHERS: Final[dict[str, Callable[[int, Sequence[str], Sequence[str]], list[str]]]] = {

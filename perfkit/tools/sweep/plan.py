@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from perfkit.errors import UsageError
 from perfkit.options.mesh import lay_out, parse_mesh
+from perfkit.options.script import ScriptConfig
 from perfkit.records.sweep import ScalingKind
-from perfkit.tools.sweep.point import Point, make_point
+from perfkit.tools.sweep.point import END_OF_OPTIONS, Point, make_point
 
 OWN_OPTIONS: Final = {
     "ranks": "use --ranks of the sweep",
@@ -34,6 +35,52 @@ class Axis(Struct, frozen=True):
     values: tuple[str, ...]
 
 
+class ScriptTarget(Struct, frozen=True, kw_only=True):
+    """A script or module, where a workload could be."""
+
+    tokens: tuple[str, ...]
+    """What `perfkit run` is given: its path, or `-m` and its name."""
+    arguments: tuple[str, ...]
+    """Its own arguments, with names in braces (`{source}`) for what is varied."""
+    batch_arg: str | None = None
+    """The argument with its samples per rank; without one every point has the given arguments."""
+
+    def is_filled(self, option: str) -> bool:
+        """Return whether the arguments have the name of an option in braces."""
+        return any(f"{{{option}}}" in token for token in self.arguments)
+
+    def filled(self, varied: Mapping[str, str], batch: int | None = None) -> list[str]:
+        """Return the arguments with the values of a combination, and another batch; the ranks are left to the run."""
+        tokens = list(self.arguments)
+        for option, value in varied.items():
+            tokens = [token.replace(f"{{{option}}}", value) for token in tokens]
+        if batch is not None:
+            place, _ = self._batch()
+            name, equals, _ = tokens[place].partition("=")
+            tokens[place] = f"{name}={batch}" if equals else str(batch)
+        return tokens
+
+    @property
+    def batch_size(self) -> int | None:
+        """The value of the argument with the samples per rank.
+
+        Raises:
+            UsageError: There is no such argument, or its value is not a number.
+        """
+        return None if self.batch_arg is None else self._batch()[1]
+
+    def _batch(self) -> tuple[int, int]:
+        """Return the place and the value of the batch size."""
+        found = None
+        for place, token in enumerate(self.arguments):
+            name, equals, value = token.partition("=")
+            if name == self.batch_arg:
+                found = (place, value) if equals else (place + 1, "".join(self.arguments[place + 1 : place + 2]))
+        if found is None or not found[1].isdecimal() or int(found[1]) < 1:
+            raise UsageError(f"--batch-arg {self.batch_arg}: give its value after --, such as {self.batch_arg}=32")
+        return found[0], int(found[1])
+
+
 class SweepSpec(Struct, frozen=True, kw_only=True):
     """The runs that a sweep consists of."""
 
@@ -43,8 +90,10 @@ class SweepSpec(Struct, frozen=True, kw_only=True):
     axes: tuple[Axis, ...]
     repeats: int
     options: tuple[str, ...]
-    """Passed unchanged to every run."""
+    """Of `perfkit run`, passed unchanged to every run."""
     trace_dir: str
+    script: ScriptTarget | None = None
+    """What runs instead of a workload."""
 
     def __post_init__(self) -> None:
         """Check the options.
@@ -60,7 +109,9 @@ class SweepSpec(Struct, frozen=True, kw_only=True):
             if names.count(name) > 1:
                 raise UsageError(f"--vary {name}: varied twice; give all its values at once")
         for token in self.options:
-            _refuse_clash(token, names)
+            _refuse_clash(token, names, "after --" if self.script is None else "in --run-options")
+        if self.script is not None:
+            _check_script(self.script, self.axes)
 
 
 def parse_axis(text: str) -> Axis:
@@ -113,10 +164,17 @@ def combinations(spec: SweepSpec) -> list[dict[str, str]]:
     return [dict(zip(names, values, strict=True)) for values in product(*(axis.values for axis in spec.axes))]
 
 
-def arguments(spec: SweepSpec, varied: Mapping[str, str]) -> list[str]:
-    """Return the arguments of `perfkit run` for a combination, at the smallest world size."""
-    flags = [token for option, value in varied.items() for token in _flag(option, value)]
-    return [spec.workload, *spec.options, *flags, "--trace-dir", spec.trace_dir]
+def arguments(spec: SweepSpec, varied: Mapping[str, str], batch: int | None = None) -> list[str]:
+    """Return the arguments of `perfkit run` for a combination; `batch` is another batch size than the given one."""
+    script = spec.script
+    filled = [option for option in varied if option != "source" and script is not None and script.is_filled(option)]
+    flags = [token for option, value in varied.items() if option not in filled for token in _flag(option, value)]
+    own = [*spec.options, *flags, "--trace-dir", spec.trace_dir]
+    if script is None:
+        return [spec.workload, *own, *([] if batch is None else ["--batch-size", str(batch)])]
+    own += [] if script.batch_arg is None else [f"--batch-arg={script.batch_arg}"]
+    own += ["--fill-ranks"] if script.is_filled("ranks") else []
+    return [*script.tokens, *own, END_OF_OPTIONS, *script.filled(varied, batch)]
 
 
 def world_sizes(spec: SweepSpec, varied: Mapping[str, str]) -> tuple[int, ...]:
@@ -139,15 +197,17 @@ def plan(spec: SweepSpec, configs: Sequence[Mapping[str, Any] | None]) -> list[P
     chosen = [(varied, config) for varied, config in given if config is not None]
     smallest = min(_replicas(varied, ranks) for varied, _ in chosen for ranks in world_sizes(spec, varied))
     for varied, config in chosen:
-        for scaling, ranks in product(spec.scaling, world_sizes(spec, varied)):
-            batch = _batch_of_rank(scaling, config["batch_size"], smallest, _replicas(varied, ranks))
-            resized = [] if batch == config["batch_size"] else ["--batch-size", str(batch)]
-            shown = {option: value for option, value in varied.items() if option not in ("source", "batch_size")}
-            point = make_point(
-                spec.workload, ranks, {**config, "batch_size": batch}, [*arguments(spec, varied), *resized], shown
-            )
+        given_batch = config["batch_size"] if spec.script is None else spec.script.batch_size
+        kinds = spec.scaling if given_batch is not None else (None,)
+        for scaling, ranks in product(kinds, world_sizes(spec, varied)):
+            batch = given_batch and _batch_of_rank(scaling, given_batch, smallest, _replicas(varied, ranks))
+            other = None if batch == given_batch else batch
+            sized = {"arguments": spec.script.filled(varied, other)} if spec.script else {"batch_size": batch}
+            tokens = arguments(spec, varied, other)
+            point = make_point(spec.workload, ranks, {**config, **sized}, tokens, varied, batch)
             earlier = first.get(point.key, point)
-            first[point.key] = replace(earlier, scaling=tuple(dict.fromkeys((*earlier.scaling, scaling))))
+            kind = () if scaling is None else (scaling,)
+            first[point.key] = replace(earlier, scaling=tuple(dict.fromkeys((*earlier.scaling, *kind))))
     return [point.as_repeat(repeat) for repeat in range(1, spec.repeats + 1) for point in first.values()]
 
 
@@ -163,14 +223,14 @@ def _replicas(varied: Mapping[str, str], ranks: int) -> int:
     return lay_out(varied["mesh"], ranks).replicas if "mesh" in varied else ranks
 
 
-def _batch_of_rank(scaling: ScalingKind, batch_size: int, smallest: int, ranks: int) -> int:
+def _batch_of_rank(scaling: ScalingKind | None, batch_size: int, smallest: int, ranks: int) -> int:
     global_batch = batch_size * smallest
-    if scaling == "weak":
+    if scaling != "strong":
         return batch_size
     if global_batch % ranks:
         raise UsageError(
             f"--scaling strong: {ranks} ranks do not divide the global batch of {global_batch} samples "
-            f"({batch_size} per rank on {smallest}): choose other --ranks, or another --batch-size after --"
+            f"({batch_size} per rank on {smallest}): choose other --ranks, or another batch size after --"
         )
     return global_batch // ranks
 
@@ -183,14 +243,30 @@ def _flag(option: str, value: str) -> Iterator[str]:
         yield f"--{name}={value}"  # one token: a value may begin with a dash
 
 
-def _refuse_clash(token: str, varied: Sequence[str]) -> None:
+def _check_script(script: ScriptTarget, axes: Sequence[Axis]) -> None:
+    """Refuse what would change nothing, and a batch argument without a value."""
+    for axis in axes:
+        is_filled = script.is_filled(axis.option)
+        if axis.option == "source" and len(axis.values) > 1 and not is_filled:
+            raise UsageError(
+                "--source: name it in the script's arguments, such as --data {source}: nothing would differ"
+            )
+        if axis.option not in ScriptConfig.__struct_fields__ and not is_filled:
+            raise UsageError(
+                f"--vary {axis.option}: no option of perfkit run, and no {{{axis.option}}} in the script's arguments: "
+                f"-- --{axis.option} {{{axis.option}}}"
+            )
+    _ = script.batch_size
+
+
+def _refuse_clash(token: str, varied: Sequence[str], where: str) -> None:
     """Refuse an option that the sweep sets or varies itself."""
     if token.startswith("-n") and not token.startswith("--"):
-        raise UsageError(f"{token} after --: {OWN_OPTIONS['ranks']}")
+        raise UsageError(f"{token} {where}: {OWN_OPTIONS['ranks']}")
     option = token.partition("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
     if not token.startswith("--"):
         return
     if option in OWN_OPTIONS:
-        raise UsageError(f"{token} after --: {OWN_OPTIONS[option]}")
+        raise UsageError(f"{token} {where}: {OWN_OPTIONS[option]}")
     if option in varied:
-        raise UsageError(f"{token} after --: the sweep varies it; remove one of them")
+        raise UsageError(f"{token} {where}: the sweep varies it; remove one of them")

@@ -15,9 +15,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perfkit.options.identity import identity_options
+from perfkit.records.common import UNNAMED
 from perfkit.records.manifest import RunManifest
 from perfkit.records.sweep import ScalingKind
 
+END_OF_OPTIONS: Final = "--"
+_FOUND: Final = ("optimizer",)
+"""What a script's run finds out itself and adds to its configuration."""
 _KEY_DIGITS: Final = 8
 _VALUE_LENGTH: Final = 24
 _TITLE_LENGTH: Final = 160
@@ -39,6 +43,10 @@ class Point(Struct, frozen=True, kw_only=True):
     workload: str
     config: dict[str, Any]
     """The effective configuration, without the location of the run."""
+    varied: dict[str, str] = {}
+    """The values of what the sweep varies, as they were given."""
+    batch_size: int | None = None
+    """Samples per rank as the sweep sets them; None for a script without `--batch-arg`."""
     arguments: tuple[str, ...]
     """The arguments of `perfkit run`, except `--name`."""
     trace_dir: str
@@ -56,36 +64,42 @@ class Point(Struct, frozen=True, kw_only=True):
     @property
     def command(self) -> list[str]:
         """The arguments of `perfkit`."""
-        return ["run", *self.arguments, "--no-report", "--name", self.name]
+        given = list(self.arguments)
+        end = given.index(END_OF_OPTIONS) if END_OF_OPTIONS in given else len(given)
+        return ["run", *given[:end], "--no-report", "--name", self.name, *given[end:]]
 
     def as_repeat(self, repeat: int) -> Self:
         return replace(self, repeat=repeat)
 
     def matches(self, manifest: RunManifest) -> bool:
         """Return whether a manifest is of this point, completed or not."""
+        own = {name: value for name, value in identity_options(manifest.config).items() if name not in _FOUND}
         same_ranks = manifest.world.world_size == self.ranks
-        return same_ranks and manifest.workload == self.workload and identity_options(manifest.config) == self.config
+        return same_ranks and manifest.workload == self.workload and own == self.config
 
 
 def make_point(
-    workload: str, ranks: int, config: Mapping[str, Any], arguments: Sequence[str], shown: Mapping[str, str]
+    workload: str,
+    ranks: int,
+    config: Mapping[str, Any],
+    arguments: Sequence[str],
+    varied: Mapping[str, str],
+    batch: int | None,
 ) -> Point:
     """Build the first repeat of a point."""
     own = identity_options(config)
     canonical = json.dumps([workload, ranks, own], sort_keys=True, separators=(",", ":"))
-    parts = [
-        workload,
-        str(config["source"]),
-        "1rank" if ranks == 1 else f"{ranks}ranks",
-        f"batch{config['batch_size']}",
-    ]
-    parts += [f"{option}={_short(value)}" for option, value in shown.items()]
+    source = [] if config["source"] == UNNAMED else [str(config["source"])]
+    parts = [workload, *source, "1rank" if ranks == 1 else f"{ranks}ranks", *([f"batch{batch}"] if batch else [])]
+    parts += [f"{option}={_short(value)}" for option, value in varied.items() if option not in ("source", "batch_size")]
     return Point(
         title="-".join(parts)[:_TITLE_LENGTH],
         key=hashlib.sha256(canonical.encode()).hexdigest()[:_KEY_DIGITS],
         ranks=ranks,
         workload=workload,
         config=own,
+        varied=dict(varied),
+        batch_size=batch,
         arguments=tuple(arguments),
         trace_dir=str(config["trace_dir"]),
     )

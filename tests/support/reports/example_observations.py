@@ -245,6 +245,11 @@ SEVERAL: Final = [
     Observation("too_few_repeats", {"before": 1, "after": 2, "fewest": 3, "assumed_noise": None}),
     Observation("too_few_repeats", {"before": 2, "after": 1, "fewest": 3, "assumed_noise": 0.03}),
     Observation("too_few_repeats", {"fewest": 3}, "benchmark", "info"),
+    Observation("no_scaling_series", {"sizes": [1, 2], "run": "imported"}, "manifest"),
+    Observation("no_scaling_series", {"sizes": [1, 2], "run": "run", "reason": "no warm step was timed"}, "steps"),
+    Observation("no_scaling_series", {"sizes": [1, 2, 4], "run": "run"}, "samples"),
+    Observation("no_scaling_series", {"sizes": [1, 2], "options": {"lr": ["1", "2"], "batch_size": ["8", "4"]}}, "options"),
+    Observation("no_scaling_series", {"sizes": [1, 2], "batches": {1: 8, 2: 6}}, "batch"),
     Observation("profiled_step_disagrees", {"plain": 1.05, "profiled": 0.9}),
     Observation(
         "profiled_step_disagrees",

@@ -4,7 +4,15 @@ from typing import Any
 
 import pytest
 
-from perfkit.options.identity import companions, format_option, is_input_option, key, settings
+from perfkit.options.identity import (
+    companions,
+    differing,
+    format_option,
+    is_input_option,
+    key,
+    settings,
+    split_arguments,
+)
 from perfkit.records.run import RunReport
 from perfkit.subjects.comparison.changes import findings
 from perfkit.subjects.comparison.history import config_histories
@@ -36,7 +44,7 @@ def test_a_monitor_makes_no_difference_between_runs() -> None:
 )
 def test_sweeps_histories_comparisons_and_series_agree(source: str, change: dict[str, Any], same: bool) -> None:
     one, other = made(HERE, source), made(HERE | change, source)
-    keys = [make_point("gpt", 1, run.config or {}, [], {}).key for run in (one, other)]
+    keys = [make_point("gpt", 1, run.config or {}, [], {}, None).key for run in (one, other)]
     assert (keys[0] == keys[1]) is same
     told = [settings(run) for run in (one, other)]
     assert (key(told[0] or {}) == key(told[1] or {})) is same
@@ -84,3 +92,34 @@ def test_a_long_value_is_shortened_and_stays_distinct() -> None:
     assert format_option("x" * 80) == "x" * 80
     assert format_option(["a" * 50, "b" * 50]) != format_option(["a" * 50, "c" * 50])
     assert len(format_option("\ud800" * 100)) < 50
+
+
+def test_arguments_of_a_script_are_options_of_their_own() -> None:
+    tokens = ["train", "--lr=1", "--bs", "8", "-v", "--fast", "data.n=3", "--x", "-1", "out"]
+    assert split_arguments(tokens) == {
+        "argument 1": "train",
+        "--lr": "1",
+        "--bs": "8",
+        "-v": "on",
+        "--fast": "on",
+        "data.n": "3",
+        "--x": "-1",
+        "argument 10": "out",
+    }
+
+
+def test_a_script_is_scaled_in_the_argument_with_its_batch_only() -> None:
+    def made(*tokens: str) -> dict[str, str] | None:
+        config = {"script": "t.py", "arguments": list(tokens), "batch_arg": "--bs", "source": "x"}
+        return settings(make_scaled(1, 100, source="x", config=config))
+
+    assert made("--bs=8", "--lr=1") == made("--bs", "4", "--lr", "1") != made("--bs=8", "--lr=2")
+    found = made("--lr=1", "--source=y")
+    assert found is not None
+    assert (found["lr"], found["--source"], found["source"]) == ("1", "y", "x")
+
+
+def test_an_argument_that_is_filled_with_the_source_goes_with_it() -> None:
+    compared = [{"script": "t.py", "source": name, "data": f"d/{name}.h5", "lr": "1"} for name in ("memory", "hdf5")]
+    assert differing(compared) == ["source"]
+    assert differing([one | {"lr": str(place)} for place, one in enumerate(compared)]) == ["source", "lr"]

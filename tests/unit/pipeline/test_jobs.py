@@ -56,8 +56,9 @@ def test_world_sizes_tell_jobs_apart(tmp_path: Path) -> None:
     report = report_of(tmp_path, a=trace(0, 1), b=trace(1, 2), c=trace(3, 8), d=trace(9, 16))
     assert groups(report) == [["a.json"], ["b.json"], ["c.json"], ["d.json"]]
     assert [run.world_size for run in report.runs] == [1, 2, 8, 16]
-    (finding,) = report.findings
+    finding, missing = report.findings
     assert (finding.code, finding.severity) == ("several_jobs", "warning")
+    assert (missing.code, missing.severity) == ("no_scaling_series", "info")
     assert "4 jobs (world size 1, world size 2, world size 8, world size 16)" in finding.message
 
 

@@ -127,7 +127,7 @@ def test_every_chart_is_a_plotly_specification() -> None:
     several = make_scaling_report().multi_run
     assert several
     charts = [*run_charts(make_run()), *series_charts(several.series), comparison_chart()]
-    assert len(charts) == 10
+    assert len(charts) == 12
     for one in charts:
         assert one.spec.keys() == {"data", "layout"}
         json.dumps(one.spec, allow_nan=False)

@@ -13,7 +13,7 @@ from torch import nn
 
 from perfkit.phases import Phase, annotation
 from perfkit.record.recording.spans import begin_span, end_span
-from perfkit.record.script.hooks.torch_hooks import ModuleCalls, in_backward, own_parameters
+from perfkit.record.script.hooks.torch_hooks import ModuleCalls, NoteInputs, in_backward, own_parameters
 
 _MOST_SEEN: Final = 8
 """Classes of modules that a message lists."""
@@ -100,10 +100,11 @@ class ForwardPasses(_Passes):
         annotations: Annotations,
         on_end: Callable[[nn.Module], None],
         on_error: Callable[[Exception], None],
+        note_inputs: NoteInputs | None = None,
     ) -> None:
         super().__init__(annotations, on_end, on_error)
         self._module = module
-        self.calls = ModuleCalls(self.begin, self.end)
+        self.calls = ModuleCalls(self.begin, self.end, note_inputs)
         """Calls this hook around each call of a module, once installed."""
         self.seen: dict[str, None] = {}
         """Classes of the first modules that were called, if the module is chosen by its class."""

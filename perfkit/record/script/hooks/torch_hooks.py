@@ -102,19 +102,25 @@ def after_gradients(hook: Callable[[], None]) -> None:
     hook_engine(wrap, accumulates=False)
 
 
+NoteInputs = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]
+"""Is told the module, the arguments and the named arguments of a forward pass before it runs."""
+
+
 class ModuleCalls:
     """Calls functions around each call of a module, while installed.
 
     Unlike torch's global forward hooks it costs a compiled module nothing: it is no reason to compile it again.
     """
 
-    def __init__(self, begin: Begin, end: End) -> None:
+    def __init__(self, begin: Begin, end: End, note_inputs: NoteInputs | None = None) -> None:
         call, is_compiling = nn.Module.__call__, torch.compiler.is_compiling
 
         @functools.wraps(call)
         def hooked(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
             if is_compiling() or not begin(self):
                 return call(self, *args, **kwargs)
+            if note_inputs is not None:
+                note_inputs(self, args, kwargs)
             try:
                 result = call(self, *args, **kwargs)
             except BaseException:
@@ -126,8 +132,9 @@ class ModuleCalls:
         function: Any = hooked
 
         def leave_alone() -> None:
-            nonlocal begin, end
+            nonlocal begin, end, note_inputs
             begin, end = uncompiled(begin), uncompiled(end)
+            note_inputs = note_inputs and uncompiled(note_inputs)
             # It begins to compile with torch's own `Module.__call__`, and compiles the forward passes within. A
             # compiled function that calls this one is compiled with it.
             with contextlib.suppress(AttributeError):  # torch calls this internal

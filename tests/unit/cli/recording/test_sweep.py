@@ -34,6 +34,10 @@ def states(folder: Path) -> list[str]:
     return [point.state for point in msgspec.json.decode((folder / "sweep.json").read_bytes(), type=Sweep).points]
 
 
+def ranks_of(command: list[str]) -> str:
+    return command[command.index("-n") + 1]
+
+
 def commands(text: str) -> list[list[str]]:
     return [shlex.split(line) for line in text.splitlines()]
 
@@ -50,7 +54,7 @@ def test_without_options_there_are_two_points_in_the_default_folder(
     monkeypatch.chdir(tmp_path)
     assert main(["sweep", "gpt", "--dry-run", "--launcher", "perfkit"]) == 0
     found = commands(capsys.readouterr().out)
-    assert [command[-1] for command in found] == ["1", "2"]
+    assert [ranks_of(command) for command in found] == ["1", "2"]
     assert all("traces/sweep-gpt" in command for command in found)
     assert list(tmp_path.iterdir()) == []
 
@@ -62,7 +66,7 @@ def test_meshes_give_the_ranks_and_those_that_do_not_work_are_left_out(
     given = [*options.split(), str(tmp_path)]
     assert main([*given, "--mesh", "dp=2", "--mesh", "tp=3", "--mesh", "dp=2,cp=2"]) == 0
     shown = capsys.readouterr()
-    found = {(next(word for word in line if "--mesh" in word), line[-1]) for line in commands(shown.out)}
+    found = {(next(word for word in line if "--mesh" in word), ranks_of(line)) for line in commands(shown.out)}
     assert found == {("--mesh=dp=2", "2"), ("--mesh=dp=2,cp=2", "4")}
     assert len(shown.out.splitlines()) == 3
     assert shown.err.count("left out: ") == 2
@@ -90,7 +94,11 @@ def test_what_is_complete_is_not_run_again(tmp_path: Path, capsys: pytest.Captur
     assert len(dry_run(tmp_path, capsys, "--repeat", "2")) == 3
     # The value that is the default is the point that is there, though its name would now say it.
     varied = dry_run(tmp_path, capsys, "--vary", "compile=false,true")
-    assert [("--compile" in command, command[-1]) for command in varied] == [(False, "2"), (True, "1"), (True, "2")]
+    assert [("--compile" in command, ranks_of(command)) for command in varied] == [
+        (False, "2"),
+        (True, "1"),
+        (True, "2"),
+    ]
     assert one not in varied
 
 

@@ -22,6 +22,7 @@ from perfkit.record.script.manifest_assembly import (
     write_exit_record,
 )
 from perfkit.record.script.rank_marks import mark_joined, process_mark
+from perfkit.record.script.samples import SampleCounter
 from perfkit.record.script.script_run import ScriptRun
 from perfkit.records.manifest import Failure, RankRecord, StepKind, World
 from perfkit.storage.run_folder import MANIFEST_NAME, read_failure, read_manifest, write_manifest
@@ -129,7 +130,15 @@ def test_what_others_had_left_is_kept_though_a_second_rank_that_fails_removes_it
     monkeypatch.setattr("perfkit.record.script.script_run.record_failure", claim_late)
     hangs = SimpleNamespace(explain=lambda cause, _error: cause, forget_turn=lambda: None)
     outcome = SimpleNamespace(report_failure=lambda *_: None)
-    parts = (SimpleNamespace(folder=folder), SimpleNamespace(rank=0, world_size=2), None, hangs, None, 0)
+    parts = (
+        SimpleNamespace(folder=folder),
+        SimpleNamespace(rank=0, world_size=2),
+        None,
+        hangs,
+        None,
+        0,
+        SampleCounter(8),
+    )
     failed = ScriptRun(*parts)  # type: ignore[arg-type]
     write_exit_record(folder, record(1, steps=1), ["cold"])
     failed._complete_failed(ValueError("bad"), record(0, steps=1), ["cold"], 1, outcome)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]
 
-from perfkit.cli.recording.script import is_script, split, workload_of
+from perfkit.cli.recording.script_options import is_script, split, workload_of
 from perfkit.errors import RunError, StoreError, UsageError
 from perfkit.options.script import ScriptConfig
 from perfkit.record.distributed.launcher_env import RankInfo

@@ -31,7 +31,7 @@ def test_the_shown_parts_of_lost_efficiency_add_up() -> None:
 
 def test_a_failed_point_stands_among_the_others() -> None:
     assert SCALING is not None
-    (table,) = [table for table in scaling(SCALING) if table.title.startswith("Scaling: gpt weak, source=hdf5")]
+    (table,) = [table for table in scaling(SCALING) if table.title.startswith("Scaling: gpt weak, hdf5")]
     assert [row[0].text for row in table.rows] == ["1", "2", "4", "8"]
     assert table.rows[-1][2].text == "failed"
     assert "hdf5-8 failed: the run failed (rank 3: no space left on device)" in table.remark
@@ -66,13 +66,13 @@ def test_loads_are_set_against_memory_where_runs_differ_in_their_source_alone() 
 
 @pytest.mark.parametrize(
     ("repeats", "said", "unsaid"),
-    [(3, "95 %, bootstrap over runs", "spread"), (1, "only the spread over the steps", "95 %")],
+    [(3, "95 %, bootstrap over runs", "spread"), (1, "only the spread over the steps", "95 %, bootstrap over runs")],
 )
 def test_a_range_over_the_steps_of_one_run_is_not_called_an_interval(repeats: int, said: str, unsaid: str) -> None:
     multi_run = make_together(make_weak(usl(0.05, 0.002), [1, 2], repeats=repeats, noise=0.01)).multi_run
     assert multi_run is not None
     remark = scaling(multi_run)[0].remark
-    (throughput, _) = series_charts(multi_run.series)
+    (_, throughput, _) = series_charts(multi_run.series)
     assert said in remark
     assert unsaid not in remark.split("; n: ")[0]
     assert unsaid not in throughput.note
@@ -81,7 +81,13 @@ def test_a_range_over_the_steps_of_one_run_is_not_called_an_interval(repeats: in
 def test_charts_have_the_ideal_the_intervals_and_the_forecast() -> None:
     report = make_together(make_weak(usl(0.05, 0.002), [1, 2, 4, 8], repeats=3, noise=0.01), forecast=[16])
     assert report.multi_run is not None
-    throughput, lost = series_charts(report.multi_run.series)
+    steps, throughput, lost = series_charts(report.multi_run.series)
+    *parts, ideal = steps.spec["data"]
+    assert [sum(part["y"][place] for part in parts) for place in range(4)] == pytest.approx(
+        [point.step_time.step_ns.value / 1e6 for point in report.multi_run.series[0].points], rel=0.02
+    )
+    assert ideal["name"] == "ideal"
+    assert ideal["y"] == [ideal["y"][0]] * 4  # weak scaling
     measured, forecast, ideal = throughput.spec["data"]
     assert [line["name"] for line in (measured, forecast, ideal)] == ["measured", "forecast by the USL", "ideal"]
     assert ideal["y"] == pytest.approx([measured["y"][0] * p for p in (1, 2, 4, 8, 16)])

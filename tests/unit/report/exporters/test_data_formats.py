@@ -62,7 +62,7 @@ def test_points_csv_is_no_formula() -> None:
 def test_extrap_lines_are_measurements() -> None:
     lines = [json.loads(line) for line in written("extrap", make_scaling_report()).splitlines()]
     assert all(line.keys() == {"params", "callpath", "metric", "value"} for line in lines)
-    steps = [line for line in lines if line["callpath"] == "gpt weak, source=memory->step"]
+    steps = [line for line in lines if line["callpath"] == "gpt weak, memory->step"]
     assert [(line["params"], line["value"]) for line in steps[:4]] == [
         ({"ranks": 1}, 0.1),
         ({"ranks": 1}, 0.101),

@@ -89,7 +89,7 @@ def test_options_without_effect_on_steps_are_ignored() -> None:
 def test_names_say_in_what_series_differ() -> None:
     runs = [make_scaled(p, 100, source=source) for source in ("memory", "hdf5") for p in (1, 2)]
     made = found(runs)
-    assert [series.name for series in made.series] == ["gpt weak, source=memory", "gpt weak, source=hdf5"]
+    assert [series.name for series in made.series] == ["gpt weak, memory", "gpt weak, hdf5"]
     assert [series.varies for series in made.series] == [{"source": "memory"}, {"source": "hdf5"}]
 
 

@@ -49,10 +49,10 @@ def test_the_fastest_is_compared_with_the_next_on_as_many_ranks(tmp_path: Path) 
         (2, "hdf5"): [79, 80, 81],
     }
     found, _ = measured(tmp_path, rates)  # type: ignore[arg-type]
-    assert [one.name for one in found.configurations][:2] == ["2 ranks, source=memory", "2 ranks, source=hdf5"]
+    assert [one.name for one in found.configurations][:2] == ["2 ranks, memory", "2 ranks, hdf5"]
     assert found.sentences == [
-        "Fastest: 2 ranks, source=memory, with 100 samples/s (step 320 ms).",
-        "The next on as many ranks is 2 ranks, source=hdf5: 80.0 samples/s, 20 % less.",
+        "Fastest: 2 ranks, memory, with 100 samples/s (step 320 ms).",
+        "The next on as many ranks is 2 ranks, hdf5: 80.0 samples/s, 20 % less.",
     ]
     assert found.commands[0] == f"perfkit analyze {tmp_path}"
     assert "hdf5-2ranks" in found.commands[1].split()[2]
@@ -71,14 +71,14 @@ def test_steps_with_other_numbers_of_samples_are_not_compared_in_silence(tmp_pat
     found = answer(SweepFolder(tmp_path), points, asked.axes)
     assert found.sentences[1:3] == [
         "A step of it has 32 samples, one of the next 16: they do not do the same work per step.",
-        "The next on as many ranks is 2 ranks, mesh=tp=2: 60.0 samples/s, 40 % less.",
+        "The next on as many ranks is 2 ranks, tp=2: 60.0 samples/s, 40 % less.",
     ]
 
 
 def test_runs_that_overlap_are_not_told_apart(tmp_path: Path) -> None:
     found, _ = measured(tmp_path, {(2, "memory"): [100, 80], (2, "hdf5"): [79, 85]}, ranks=(2,))
     assert found.sentences[1:] == [
-        "It cannot be told from 2 ranks, source=hdf5: 82.0 samples/s: their runs overlap.",
+        "It cannot be told from 2 ranks, hdf5: 82.0 samples/s: their runs overlap.",
         "Some have 2 runs only: --repeat 3 shows how much runs differ.",
     ]
 

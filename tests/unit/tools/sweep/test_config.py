@@ -66,7 +66,7 @@ def test_invalid_options_are_refused(kind: Any, given: dict[str, Any], why: str)
 
 
 def test_each_launcher_gets_the_ranks_and_the_command() -> None:
-    assert LAUNCHERS["perfkit"](2, (), ["run", "gpt"]) == [*PERFKIT, "run", "gpt", "-n", "2"]
+    assert LAUNCHERS["perfkit"](2, (), ["run", "gpt"]) == [*PERFKIT, "run", "-n", "2", "gpt"]
     torchrun = LAUNCHERS["torchrun"](2, ("--start-method", "fork"), ["run", "gpt"])
     assert torchrun[1:5] == ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
     assert torchrun[-6:] == ["--start-method", "fork", "-m", "perfkit", "run", "gpt"]

@@ -8,7 +8,14 @@ from tests.support.reports.sweep_builders import CONFIG, points_of, wanted
 
 
 def name(config: Mapping[str, object], shown: dict[str, str] | None = None, ranks: int = 2) -> str:
-    return make_point("gpt", ranks, {**CONFIG, "trace_dir": "t", **config}, [], shown or {}).name
+    return make_point(
+        "gpt",
+        ranks,
+        {**CONFIG, "trace_dir": "t", **config},
+        [],
+        shown or {},
+        CONFIG["batch_size"],
+    ).name
 
 
 def test_a_name_is_readable_and_stable() -> None:
