@@ -39,9 +39,7 @@ class RunConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fields
         TRAINING,
         COMMON,
         EXTENT,
-        Meta(
-            description="Training steps [default: the schedule, then one cold and 3 warm steps without the profiler]."
-        ),
+        Meta(description="Training steps [default: the schedule, then cold and 3 warm steps without the profiler]."),
     ] = None
     epochs: Annotated[
         _Count | None, TRAINING, EXTENT, Meta(description="Passes over the data set, instead of --steps.")

@@ -20,7 +20,8 @@ class Injection(Struct, frozen=True, kw_only=True):
 
 
 StepKind = Literal["cold", "plain", "warmup", "active"]
-"""`cold`: the first step (allocations, DDP's first buckets) or the step after a trace was written; `plain`: timed
+"""`cold`: the first step (allocations, DDP's first buckets), or one after a trace was written, as many as loader
+workers may have prepared batches meanwhile and one; `plain`: timed
 without the profiler; `warmup`: profiler on, but the step does not count; `active`: recorded."""
 
 

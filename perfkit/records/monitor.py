@@ -61,7 +61,7 @@ COLUMNS: Final = (
         name="kind",
         dtype="<i2",
         unit="",
-        meaning="what the step was: 0 cold (the first, or after a trace was written), 1 plain, 2 warming up the "
+        meaning="what the step was: 0 cold (the first, or soon after a trace was written), 1 plain, 2 warming up the "
         "profiler, 3 recorded by it; -1 steps of several kinds",
         unknown="-1",
         rolled_up="same",

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from perfkit.trace.events import AFTER_END
 from perfkit.trace.reader import read_trace
 from tests import fuzz_reader
 from tests.conftest import TRACES
@@ -32,7 +33,8 @@ def test_real_traces_read_as_json_reads_them(path: Path) -> None:
     for slice_bytes in (1_000, 100_003, 1 << 19):
         trace = read_trace(path, slice_bytes=slice_bytes)
         assert trace_oracle.agree(trace_oracle.rows(trace), wanted)
-        assert (trace.damage, trace.repaired) == ((), {})
+        assert trace.damage == ()
+        assert set(trace.repaired) <= {AFTER_END}  # the events were compared
 
 
 @settings(

@@ -40,7 +40,7 @@ names of --vary are filled in. Each run has its own folder in the folder of the 
 point is recorded and the others continue; the same command, run again, completes what is missing.
 
 \b
-perfkit sweep train.py --ranks 1,2,4 --batch-arg --batch_size -- --batch_size 32
+perfkit sweep train.py --ranks 1,2,4 --batch-arg --batch -- --batch 32
 perfkit sweep gpt --ranks 1,2,4 --scaling strong,weak --repeat 3
 perfkit sweep gpt --mesh dp=8 --mesh dp=4,tp=2 --vary dp=ddp,zero3
 """

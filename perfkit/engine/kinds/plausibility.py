@@ -67,7 +67,9 @@ def check_work(events: Events, recorded_until_ns: int | None = None) -> Work:
     early[known] = lag_ns + shift_ns < 0
     if np.count_nonzero(early) * 2 < len(row):
         until_ns[early] = events.start_ns[row[early]]
-    recorded_ns = _NEVER if recorded_until_ns is None else recorded_until_ns
+    recorded_ns = recorded_until_ns if recorded_until_ns is not None else _NEVER
+    if np.count_nonzero(events.start_ns[row] > recorded_ns) * 2 > len(row):
+        recorded_ns = _NEVER  # the mark is wrong, not most of the work
     done_ns = np.minimum(_done_by(events, row, launch_row, calls), recorded_ns) - shift_ns
     impossible |= early | (until_ns > done_ns)
     until_ns = np.minimum(until_ns, done_ns)

@@ -63,7 +63,12 @@ def find_stragglers(times: OwnTimes) -> Stragglers:
         )
         for one in found
     ]
-    delays = [RankDelay(times.ranks[one.row], dict(zip(times.steps, one.share.tolist(), strict=True))) for one in found]
+    count = Counter(one.row for one in found)
+    shares = [one.share * (one.late | (count[one.row] == 1)) for one in found]
+    delays = [
+        RankDelay(times.ranks[one.row], dict(zip(times.steps, share.tolist(), strict=True)))
+        for one, share in zip(found, shares, strict=True)
+    ]
     return Stragglers(sorted(rows, key=lambda row: (-row.lag_ns, row.rank)), delays)
 
 
@@ -95,7 +100,7 @@ class _Sized(NamedTuple):
     late: Bools
     """Whether the rank is late in each step: clearly in some only, of a delay in every step, shape (steps,)."""
     share: Floats
-    """Which share of what it takes longer in each step is of the delay, shape (steps,)."""
+    """Which share of what it takes longer in each step is of the delay if it has no other, shape (steps,)."""
     lag_ns: float
     category: Category
     """In which most of the lag is."""
@@ -144,10 +149,8 @@ def _size(one: Delay, excess_ns: Callable[[Category | None], Floats], least_ns: 
     listed_ns = max(lags[most], 0.0) + sum(also.values())  # medians may not add up
     of_sum = min(1.0, lag_ns / listed_ns) if one.every == 1 and listed_ns else 1.0
     parts = [(name, round(of_sum * ns)) for name, ns in sorted(also.items(), key=lambda part: -part[1])]
-    # What it is late in besides, it is in every step; what takes many times the lag is another delay, of single steps.
-    own_steps = np.ones_like(late) if one.every > 1 and one.also else late
-    whole = excess_ns(None)
-    share = np.where(whole > FAR_LAGS * lag_ns, lag_ns / np.maximum(whole, 1), 1.0) * own_steps
+    whole = excess_ns(None)  # of which what takes many times the lag is another delay, of single steps
+    share = np.where(whole > FAR_LAGS * lag_ns, lag_ns / np.maximum(whole, 1), 1.0)
     return _Sized(one, late, share, lag_ns, most, parts)
 
 

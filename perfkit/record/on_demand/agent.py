@@ -25,6 +25,7 @@ from perfkit.record.on_demand.requesting_rank import RequestingRank
 from perfkit.record.on_demand.step_ring import LightStep, StepRing
 from perfkit.record.own_threads import start_own_thread
 from perfkit.record.process_stat import process_identity
+from perfkit.record.recording.loader_watch import prepared_batches
 from perfkit.record.recording.recording import Recording
 from perfkit.record.step_listener import StepListener
 from perfkit.records.manifest import StepKind
@@ -84,6 +85,8 @@ class CaptureAgent(StepListener):
         self._plain_after = 1 if schedule is None else schedule.steps + 1
         """Later steps follow one that the schedule leaves alone."""
         self._kind: StepKind | None = None
+        self._warm_from = 0
+        """From this step on none is cold because of the last capture."""
         self._has_failed = False
         """Whether an error has ended captures before the run's end."""
         self.writing = False
@@ -203,7 +206,9 @@ class CaptureAgent(StepListener):
             self.writing = False
         if self._capture is not None:
             return "warmup"
-        return "cold" if was_recording else None
+        if was_recording:
+            self._warm_from = steps + 1 + prepared_batches()
+        return "cold" if steps < self._warm_from else None
 
     @property
     def recording_in_progress(self) -> Recording | None:

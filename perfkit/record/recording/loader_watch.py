@@ -4,6 +4,7 @@ import atexit
 import os
 import shutil
 import tempfile
+import weakref
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
@@ -39,8 +40,8 @@ class LoaderWatch(StepListener):
         self._folder: str | None = None
         self._own: OwnFetches | None = OwnFetches()
         """None while nothing is timed."""
-        self.prepared = 0
-        """Most batches that the workers of one loader prepare before they are asked for."""
+        self._with_workers: list[weakref.ref[Any]] = []
+        """Iterators whose workers prepare batches before they are asked for."""
         self._samples = False
         self._hook_single()
         self._hook_workers()
@@ -61,6 +62,13 @@ class LoaderWatch(StepListener):
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
+
+    @property
+    def prepared(self) -> int:
+        """Most batches that the workers of a loader in use prepare before they are asked for."""
+        living = (one for each in self._with_workers if (one := each()) is not None)
+        workers = [(one._num_workers, one._prefetch_factor) for one in living]
+        return max((count * (each or 0) for count, each in workers), default=0)
 
     def since(self, begin_ns: int) -> list[RecordedFetch]:
         """Return the fetches that ended after an instant, in order; the newest if there are very many."""
@@ -108,7 +116,8 @@ class LoaderWatch(StepListener):
                 init(iterator, loader)
             finally:
                 loader.worker_init_fn = own
-            self.prepared = max(self.prepared, loader.num_workers * (loader.prefetch_factor or 0))
+            # A new list: another thread may be reading the one before.
+            self._with_workers = [*(one for one in self._with_workers if one() is not None), weakref.ref(iterator)]
 
         kind.__init__ = hooked
 
@@ -162,6 +171,11 @@ def watch_loaders() -> LoaderWatch:
         _watches.append(LoaderWatch())
     _watches[0].resume()
     return _watches[0]
+
+
+def prepared_batches() -> int:
+    """Return how many batches the workers of a loader may have prepared before they are asked for."""
+    return max((watch.prepared for watch in _watches), default=0)
 
 
 def stop_watching_loaders() -> None:

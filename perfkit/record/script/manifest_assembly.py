@@ -22,7 +22,7 @@ from perfkit.record.distributed.rank_group import backend_of
 from perfkit.record.distributed.topology import Topology, name_device, own_cores
 from perfkit.record.hangs.worker_stacks import remove_requests
 from perfkit.record.recording.manifest_writer import utc_now
-from perfkit.record.recording.throughput import PeakFlops, StepWork, measure_throughput
+from perfkit.record.recording.throughput import StepWork, measure_throughput
 from perfkit.record.script.rank_marks import (
     ended_ranks,
     is_of_ended,
@@ -228,8 +228,8 @@ def _samples_of(exit_records: Sequence[RankExitRecord]) -> StepSamples:
 def _throughput(kinds: Sequence[StepKind], records: Sequence[RankRecord], count: int | None) -> Throughput | None:
     if count is None:
         return None
-    # The FLOPs of a script are not counted: no peak is compared with them.
-    return measure_throughput(kinds, records, StepWork(batch_size=count), PeakFlops(flops_per_s=None), reading=False)
+    no_peak = "the FLOPs of a script are not counted"
+    return measure_throughput(kinds, records, StepWork(batch_size=count), no_peak, reading=False)
 
 
 def _failure_of_ended(exit_records: Sequence[RankExitRecord]) -> Failure | None:
@@ -245,22 +245,29 @@ def _failure_of_ended(exit_records: Sequence[RankExitRecord]) -> Failure | None:
 
 
 def fields_of_failed(
-    folder: Path, record: RankRecord, kinds: list[StepKind], left_before: Sequence[RankExitRecord] = ()
+    folder: Path,
+    record: RankRecord,
+    kinds: list[StepKind],
+    left_before: Sequence[RankExitRecord] = (),
+    samples: StepSamples = UNKNOWN_SAMPLES,
 ) -> dict[str, Any]:
     """Return the fields of the manifest that this rank writes because it failed, with what the other ranks have left.
 
     Args:
         left_before: The records that were there before the failure was claimed: a rank that fails afterwards may have
             removed them by now.
+        samples: Of a step of this rank.
     """
     own = RankExitRecord(record=record, kinds=kinds)
     last = {each.record.rank: each for each in [*left_before, *read_exit_records(folder), own]}
     before = read_manifest(folder)
     records, common = _merge(before, list(last.values()))
-    fields: dict[str, Any] = {"step_kinds": common, "unknown": before.unknown}
+    fields: dict[str, Any] = {"step_kinds": common, "unknown": before.unknown, "batch_size": samples.count}
+    fields["batch_size_from"] = samples.source
     if len(records) == before.world.world_size:
         records, fields["world"] = place_records(records, before.world.launcher)
-        fields["unknown"] = dict(UNKNOWN_FIELDS)
+        is_known = samples.count is not None
+        fields["unknown"] = {name: why for name, why in UNKNOWN_FIELDS.items() if name != "batch_size" or not is_known}
     return {**fields, "ranks": records}
 
 
@@ -269,8 +276,11 @@ def _merge(before: RunManifest, exit_records: Sequence[RankExitRecord]) -> tuple
     ended = {each.record.rank for each in exit_records}
     earlier = [record for record in before.ranks if record.rank not in ended]
     records = sorted([*earlier, *(each.record for each in exit_records)], key=lambda record: record.rank)
-    # All ranks follow the same schedule: the steps of one are those of another, as far as it has come.
-    kinds = max([before.step_kinds, *(each.kinds for each in exit_records)], key=len)
+    # All ranks follow the same schedule, as far as they have come; which steps are cold depends on their loaders, too.
+    each_kinds = [before.step_kinds, *(each.kinds for each in exit_records)]
+    longest = max(each_kinds, key=lambda own: len(own))
+    cold = {step for own in each_kinds for step, kind in enumerate(own) if kind == "cold"}
+    kinds: list[StepKind] = ["cold" if k in cold else kind for k, kind in enumerate(longest)]
     common = min([*(len(each.kinds) for each in exit_records), *(len(record.step_wall_ns) for record in earlier)])
     return records, kinds[:common]
 

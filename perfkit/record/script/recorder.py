@@ -35,7 +35,7 @@ from perfkit.record.lifecycle.failure_guard import fail_with_parent, record_fail
 from perfkit.record.messages import one_line, print_warning
 from perfkit.record.on_demand.agent import CaptureAgent
 from perfkit.record.recording.cycle_recorder import has_profiled
-from perfkit.record.recording.loader_watch import stop_watching_loaders, watch_loaders
+from perfkit.record.recording.loader_watch import prepared_batches, stop_watching_loaders, watch_loaders
 from perfkit.record.recording.manifest_writer import RunDescription, create_run
 from perfkit.record.recording.pause_log import PauseLog
 from perfkit.record.recording.profiler_options import ProfilerOptions
@@ -143,12 +143,12 @@ class ScriptRecorder:
             after_gradients(self._counter.after_gradients)
             before_profiler(self._on_other_profiler)
             self._pauses.attach()
-            self._loaders = watch_loaders()  # before the script makes its loaders
+            watch_loaders()  # before the script makes its loaders
             on_step(self._on_marker)
             before_exit_at_once(self._on_exit_at_once)
             if self._samples.is_counting:
                 self._samples.attach()
-            if self._counts_forward or self._samples.is_counting:
+            if self._counts_forward:
                 self._forward.calls.install()
             if self._first_step is not None:
                 self._sigterm.install()
@@ -244,7 +244,7 @@ class ScriptRecorder:
     def _step_ended(self) -> None:
         run = self._run
         self._samples.end_step()
-        own = "plain" if self._over else step_kind(self._schedule, self._monitor.steps, prepared=self._loaders.prepared)
+        own = "plain" if self._over else step_kind(self._schedule, self._monitor.steps, prepared=prepared_batches())
         captured = None if run is None else run.recording.kind_in_progress
         self._monitor.end_step(captured or own)
         if not self._over:
@@ -283,7 +283,7 @@ class ScriptRecorder:
         self._annotations.enable(enabled)
         if self._counts_forward:
             return
-        if enabled or self._samples.is_counting:
+        if enabled:
             self._forward.calls.install()
         else:
             self._forward.calls.remove()

@@ -1,10 +1,12 @@
 """How many samples a rank of a script trains on in a step: told, or inferred from its DataLoader or its model's inputs.
 
 Both are counted in the first steps after step 0, which must agree. The DataLoader is preferred: it knows what a sample
-is, while the first dimension of a model's input may be another (time, for some recurrent networks).
+is, while the first dimension of a model's input may be another (time, for some recurrent networks). Inputs are seen
+only in recorded steps: modules that are compiled while their calls are hooked are compiled again once they are not.
 """
 
 import functools
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -36,7 +38,7 @@ class SampleCounter:
 
     def __init__(self, told: int | None) -> None:
         self._option = told
-        self._told: list[int] = []
+        self._told = self._times_told = 0
         self._told_in_step: int | None = None
         self._batches: list[dict[int, int | None]] = []
         self._inputs: list[dict[int, int | None]] = []
@@ -80,12 +82,14 @@ class SampleCounter:
 
     def note_told(self, samples: int | None) -> None:
         """Note what `perfkit.step(samples=…)` says of the step that it ends."""
-        self._told_in_step = samples
+        with suppress(TypeError):  # no whole number
+            self._told_in_step = None if samples is None else max(1, operator.index(samples))
 
     def end_step(self) -> None:
         """Note the end of a step."""
         if self._told_in_step is not None:
-            self._told.append(self._told_in_step)
+            self._told += self._told_in_step
+            self._times_told += 1
             self._told_in_step = None
         if self.is_counting:
             self._begin_step()
@@ -97,8 +101,8 @@ class SampleCounter:
         """Return the samples of a step as far as they are known by now."""
         if self._option is not None:
             return StepSamples(count=self._option, source="told")
-        if self._told:
-            return StepSamples(count=max(1, round(sum(self._told) / len(self._told))), source="told")
+        if self._times_told:
+            return StepSamples(count=round(self._told / self._times_told), source="told")
         for counted, source in ((self._batches, "loader"), (self._inputs, "forward")):
             if (count := _agreed(counted)) is not None:
                 return StepSamples(count=count, source=source)  # type: ignore[arg-type]  # one of them
@@ -115,7 +119,10 @@ class SampleCounter:
         known = [set(sizes.values()) for sizes in counted]
         if any(None in sizes or len(sizes) > 1 for sizes in known):
             return "the inputs of the model differ in their first dimension"
-        return f"steps have different numbers: {', '.join(str(sizes.pop()) for sizes in known)}"
+        numbers = [sizes.pop() for sizes in known]
+        if len(set(numbers)) == 1:
+            return "not every step has a forward pass of a module"
+        return f"steps have different numbers: {', '.join(map(str, numbers))}"
 
 
 def _add(sizes: dict[int, int | None], key: int, size: int | None) -> None:

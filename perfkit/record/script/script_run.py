@@ -130,7 +130,8 @@ class ScriptRun:
         outcome: OutcomeReporter,
     ) -> None:
         recording, ranks = self.recording, self.ranks
-        fields = partial(fields_of_failed, recording.folder, record, kinds, read_exit_records(recording.folder))
+        left = read_exit_records(recording.folder)
+        fields = partial(fields_of_failed, recording.folder, record, kinds, left, self._samples.result())
         try:
             ended_by = exit_cause(error)
             cause = self.hangs.explain(find_first_cause(recording.folder, ranks.rank, ended_by), ended_by)

@@ -10,7 +10,7 @@ from perfkit.record.distributed.rank_group import ProcessRankGroup
 from perfkit.record.messages import print_status
 from perfkit.record.recording.recording import Recording
 from perfkit.record.training.trainer import Trainer
-from perfkit_workloads.base import EVALUATION_PARTS, Arrays, Workload
+from perfkit_workloads.base import EVALUATION_PARTS, Arrays, EvaluationPart, Workload
 
 
 class Evaluation:
@@ -24,7 +24,7 @@ class Evaluation:
         self._samples = {
             part: {
                 name: np.ascontiguousarray(array[own * count : (own + 1) * count])
-                for name, array in (workload.evaluation_samples(part, run.seed, count * layout.replicas) or {}).items()
+                for name, array in _samples(workload, part, run.seed, count * layout.replicas).items()
             }
             for part in EVALUATION_PARTS
         }
@@ -50,3 +50,10 @@ class Evaluation:
             ]
         own = float(torch.stack(losses).mean().item())
         return float(np.mean(self._ranks.all_gather(own)))
+
+
+def _samples(workload: Workload[Any], part: EvaluationPart, seed: int, count: int) -> Arrays:
+    samples = workload.evaluation_samples(part, seed, count)
+    if samples is None:
+        raise ValueError("the workload has no samples for evaluation")
+    return samples

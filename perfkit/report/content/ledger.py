@@ -106,7 +106,7 @@ class DrawnRow(NamedTuple):
     colour: str
     """As CSS has it."""
     pattern: str = ""
-    """Its hatching, as in `perfkit.tables.charts.PATTERNS`."""
+    """Its hatching, as in `perfkit.tables.labels.PATTERNS`."""
     place: str = ""
     """What takes most of it; empty if unknown."""
 

@@ -6,8 +6,7 @@ from perfkit.records.facts import Words
 from perfkit.report.wording.ledger import slow_sentence
 
 SENTENCES: Final[Words] = {
-    "waits": "Ranks wait {ns:duration} per step for ",
-    "partly_waiting": "Ranks wait for ",
+    "ranks_wait": "Ranks wait for ",
     "and": " and ",
     "of_dimension": " of dimension {dimension}",
     "mostly": "mostly {operator} of {bytes:size}{of}",

@@ -1,5 +1,6 @@
 """What it costs that ranks share cores, or wait for each other."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec.structs import replace
@@ -56,7 +57,7 @@ def waiting(context: LossContext) -> Loss | None:
         return None
     if parts is None:  # what the others wait in is not matched: how much is waiting is unknown, not for whom
         cause = cause_of_waiting(context, slow, 0.0)
-        return _in_part(cause)
+        return _of_waiting(cause)
     wait_ns, exposed_ns = parts
     if wait_ns < MAJORITY * exposed_ns and not is_large:
         return None
@@ -65,17 +66,8 @@ def waiting(context: LossContext) -> Loss | None:
         return None
     if not slow and (most := longest_dimension(context, "wait_ns")) is not None and "pp" in most.parts:
         return None  # a pipeline waits by construction
-    cause = cause_of_waiting(context, slow, wait_ns)
-    if cause is None or cause.blames is not None:  # it names ranks, and has a size of its own
-        return cause
     evidence = {"exposed_share": context.share(exposed_ns), "wait_share": wait_ns / exposed_ns, "wait_ns": wait_ns}
-    return replace(
-        cause,
-        # Of the ranks that are last, without what the others wait because these began to record later.
-        facts=(fact("waits", ns=cause.evidence.get("last_wait_ns", wait_ns)), *cause.facts),
-        evidence=evidence | cause.evidence,
-        blames="rank",
-    )
+    return _of_waiting(cause_of_waiting(context, slow, wait_ns), evidence)
 
 
 def _waits_for_changing(context: LossContext, wait_ns: float) -> bool:
@@ -85,10 +77,12 @@ def _waits_for_changing(context: LossContext, wait_ns: float) -> bool:
     return done_ns * others >= MAJORITY * wait_ns > 0
 
 
-def _in_part(cause: Loss | None) -> Loss | None:
+def _of_waiting(cause: Loss | None, evidence: Mapping[str, float] | None = None) -> Loss | None:
     if cause is None or cause.blames is not None:  # it names ranks, and has a size of its own
         return cause
-    return replace(cause, facts=(fact("partly_waiting"), *cause.facts), blames="rank")
+    return replace(
+        cause, facts=(fact("ranks_wait"), *cause.facts), evidence={**(evidence or {}), **cause.evidence}, blames="rank"
+    )
 
 
 def _waiting_in_bubbles(context: LossContext) -> Loss | None:
@@ -97,7 +91,7 @@ def _waiting_in_bubbles(context: LossContext) -> Loss | None:
     across, slow = run.cross_rank, late_besides_stages(run.pipelines, run.cross_rank)
     if across is None or not slow or context.share(across.stragglers_gain_ns or 0) < MIN_SHARE:
         return None
-    return _in_part(cause_of_waiting(context, slow, 0.0))
+    return _of_waiting(cause_of_waiting(context, slow, 0.0))
 
 
 LOSSES: Final[Rules] = {"oversubscribed": oversubscribed, "waiting": waiting, "single_delays": single_delays}

@@ -48,13 +48,13 @@ def _rows(runs: Sequence[RunReport]) -> Mapping[LedgerCause, float]:
     if len(ledgers) != len(runs):
         return {}
     causes = dict.fromkeys(row.cause for ledger in ledgers for row in ledger.rows)
-    return {cause: fmean(row.ns if (row := one.of(cause)) else 0 for one in ledgers) for cause in causes}
+    return {cause: fmean(sum(row.ns for row in one.rows if row.cause == cause) for one in ledgers) for cause in causes}
 
 
 def _late(runs: Sequence[RunReport]) -> list[int]:
     """Return the late ranks, if they are the same in all runs."""
-    rows = [run.ledger.of("late_ranks") if run.ledger else None for run in runs]
-    named = [row.ranks if row else [] for row in rows]
+    rows = [[row for row in run.ledger.rows if row.cause == "late_ranks"] if run.ledger else [] for run in runs]
+    named = [sorted({rank for row in late for rank in row.ranks}) for late in rows]
     return named[0] if all(ranks == named[0] for ranks in named) else []
 
 

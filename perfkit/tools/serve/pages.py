@@ -23,14 +23,14 @@ from perfkit.base.formatting import escape_unprintable
 from perfkit.base.parsing import parse_step
 from perfkit.errors import PerfkitError, UsageError
 from perfkit.record.on_demand.mailbox import has_died
-from perfkit.records.common import CATEGORIES
 from perfkit.records.report import Report
 from perfkit.report import DEFAULT_TOP, reporter
 from perfkit.report.content.answer import run_answer
 from perfkit.report.content.ledger import DrawnRow, drawn_ledger
+from perfkit.report.wording.ledger import LABELS
 from perfkit.storage.discovery import RunLocation
 from perfkit.storage.run_folder import read_manifest
-from perfkit.tables.labels import COLOURS, LONG, PATTERNS
+from perfkit.tables.labels import COLOURS, PATTERNS
 from perfkit.tools.serve.runs import RunList, find_trace, has_data, key_of, links, signature_of
 
 _HTML: Final = "text/html; charset=utf-8"
@@ -144,7 +144,7 @@ class Pages:
         return found
 
     def _list(self) -> Page:
-        keys = [(LONG[name], COLOURS[name], PATTERNS.get(name, "")) for name in CATEGORIES]
+        keys = [(LABELS[cause], COLOURS[cause], PATTERNS.get(cause, "")) for cause in LABELS]
         return self._render("runs.html.j2", folders=[str(folder) for folder in self._folders], keys=keys)
 
     def _runs_json(self) -> Page:

@@ -93,7 +93,7 @@ class PointOptions(Struct, frozen=True, kw_only=True):
     batch_arg: Annotated[
         str | None,
         COMMON,
-        Meta(description="Of a script: its argument with the samples per rank, such as --batch_size, for --scaling."),
+        Meta(description="The argument of a script with its batch size: for --scaling, such as --batch_size."),
     ] = None
     run_options: Annotated[
         str | None,

@@ -73,7 +73,8 @@ class Point(Struct, frozen=True, kw_only=True):
 
     def matches(self, manifest: RunManifest) -> bool:
         """Return whether a manifest is of this point, completed or not."""
-        own = {name: value for name, value in identity_options(manifest.config).items() if name not in _FOUND}
+        recorded = identity_options(manifest.config)
+        own = {name: value for name, value in recorded.items() if name not in _FOUND or name in self.config}
         same_ranks = manifest.world.world_size == self.ranks
         return same_ranks and manifest.workload == self.workload and own == self.config
 

@@ -78,8 +78,9 @@ def check_whole(folder: Path, *, world_size: int) -> RunManifest:
         assert len(rank.step_wall_ns) == len(manifest.step_kinds)
         assert all(wall > 0 for wall in rank.step_wall_ns)
         assert (rank.load_ns, rank.loss) == ([], [])
-    assert (manifest.batch_size, manifest.throughput) == (None, None)
-    assert {"batch_size", "loss", "load_ns"} <= manifest.unknown.keys()
+    is_known = manifest.batch_size is not None
+    assert (manifest.throughput is not None, "batch_size" not in manifest.unknown) == (is_known, is_known)
+    assert {"loss", "load_ns"} <= manifest.unknown.keys()
     return manifest
 
 
@@ -487,7 +488,9 @@ def test_a_plain_ddp_script(tmp_path: Path) -> None:
     assert len(own_lines(done.stderr)) == 1
     manifest = check_whole(tmp_path / "traces" / "ddp", world_size=2)
     assert (manifest.world.launcher, manifest.backend) == ("hydra", "gloo")
-    assert (manifest.workload, manifest.step_kinds) == ("plain_ddp", KINDS)
+    # After the recording its worker has two batches ready.
+    assert (manifest.workload, manifest.step_kinds) == ("plain_ddp", [*KINDS[:-2], "cold", "cold"])
+    assert (manifest.batch_size, manifest.batch_size_from) == (16, "loader")
     assert manifest.config["arguments"] == arguments
     (run,) = perfkit.analyze(tmp_path / "traces").runs
     assert [len(rank.steps) for rank in run.ranks] == [3, 3]

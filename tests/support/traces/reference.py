@@ -104,8 +104,27 @@ def load(source: str | Path | bytes | Mapping[str, Any]) -> Mapping[str, Any]:
 
 def read_events(document: Mapping[str, Any]) -> list[Event]:
     base = nanoseconds(Fraction(1, 1000), document.get("baseTimeNanoseconds")) or 0
-    found = (read_event(i, raw, base) for i, raw in enumerate(document.get("traceEvents") or []))
-    return [event for event in found if event is not None]
+    listed = document.get("traceEvents") or []
+    found = (read_event(i, raw, base) for i, raw in enumerate(listed))
+    until = recording_end(listed, base)
+    return [within(event, until) for event in found if event is not None]
+
+
+def recording_end(listed: Sequence[Any], base: int) -> int | None:
+    """Section 2: "kineto's `Record Window End`". Choice: the last of several."""
+    marks = [raw for raw in listed if isinstance(raw, dict) and raw.get("name") == "Record Window End"]
+    times = [nanoseconds(Fraction(1), raw.get("ts")) for raw in marks if raw.get("ph") == "i"]
+    return max((base + time for time in times if time is not None), default=None)
+
+
+def within(event: Event, until: int | None) -> Event:
+    """Section 2: "none of it, nor of the host, outlasts the recording". Here the host's; device work is checked by its
+    streams.
+    """
+    on_device = event.category in KERNELS | COPIES or event.category.startswith("gpu_")
+    if until is None or on_device or not event.start < until < event.end:
+        return event
+    return replace(event, end=until)
 
 
 def read_event(position: int, raw: Any, base: int) -> Event | None:

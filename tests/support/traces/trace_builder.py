@@ -9,6 +9,7 @@ the builder::
 """
 
 import gzip
+import math
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -329,7 +330,7 @@ class TraceBuilder:
             mark
             | {"name": "Iteration Start: PyTorch Profiler", "ts": first}
             | {"pid": "Traces", "tid": "Trace PyTorch Profiler"},
-            mark | {"name": "Record Window End", "ts": last, "pid": "", "tid": ""},
+            mark | {"name": "Record Window End", "ts": math.ceil(last), "pid": "", "tid": ""},  # times are rounded
         ]
 
 

@@ -39,7 +39,21 @@ def expected(document: Any) -> list[Row] | None:
     events = document.get("traceEvents") if isinstance(document, dict) else document
     if not isinstance(events, list):
         return None
-    return [row for event in events if isinstance(event, dict) and (row := _row(event))]
+    rows = [row for event in events if isinstance(event, dict) and (row := _row(event))]
+    until_ns = _recording_end_ns(events)
+    return rows if until_ns is None else [_within(row, until_ns) for row in rows]
+
+
+def _recording_end_ns(events: list[Any]) -> int | None:
+    marks = [event for event in events if isinstance(event, dict) and event.get("name") == "Record Window End"]
+    times_ns = [nanoseconds(mark.get("ts")) for mark in marks if mark.get("ph") == "i"]
+    return max((time_ns for time_ns in times_ns if time_ns is not None), default=None)
+
+
+def _within(row: Row, until_ns: int) -> Row:
+    """Cut what the host did at the end of the recording."""
+    on_device = row.kind in (EventKind.KERNEL, EventKind.COPY, EventKind.DEVICE_ANNOTATION)
+    return row if on_device or not row.start_ns < until_ns < row.end_ns else row._replace(end_ns=until_ns)
 
 
 def _row(event: dict[str, Any]) -> Row | None:

@@ -216,7 +216,7 @@ def test_a_checkpoint_is_told_once_as_waiting_for_it_or_besides_the_steps(waited
         waited_ns=waited_ms * MS,
     )
     by_rule = {one.rule: one.sentence for one in found(waiting_run(128, 32, slow=False, pauses=[row]))}
-    assert by_rule["waiting"].endswith(" per step for checkpoint (train.py:14 save) on rank 1") is is_waiting
+    assert by_rule["waiting"].endswith("wait for checkpoint (train.py:14 save) on rank 1") is is_waiting
     assert ("pauses" in by_rule) is not is_waiting
 
 

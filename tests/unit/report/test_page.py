@@ -171,12 +171,12 @@ def test_series_are_charted(browser: Any, tmp_path: Path) -> None:
         write(make_scaling_report(), stream, top=10)
     visit = Visit(browser, path, 400, color_scheme="dark")
     charts = visit.page.locator("#comparison figure.chart")
-    assert charts.count() == 4
-    for place in range(4):
+    assert charts.count() == 6
+    for place in range(6):
         charts.nth(place).locator(".plot > svg").wait_for()
     ticks = charts.first.locator(".tick.x").all_text_contents()
     assert ticks == ["1", "2", "4"]
-    assert [text.strip() for text in charts.nth(1).locator(".legend li").all_text_contents()] == [
+    assert [text.strip() for text in charts.nth(2).locator(".legend li").all_text_contents()] == [
         "load balance",
         "host / launch",
         "input",

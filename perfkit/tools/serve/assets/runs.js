@@ -45,6 +45,7 @@
 
   // What takes the step, and the answer: analysed when the row is in view, or a screen below.
   const answers = new Map();
+  const keys = [...document.querySelectorAll(".keys li")]; // shown once a bar has the colour
   const version = (run) => `${run.key} ${run.state} ${run.traces}`;
   const answer = (run) => {
     const found = answers.get(version(run));
@@ -59,6 +60,8 @@
       Object.assign(part.style, { backgroundColor: colour, flex: String(share) });
       part.dataset.pattern = pattern;
       part.title = `${label}: ${time}, ${percent}`;
+      const key = keys.find((one) => one.dataset.colour === colour);
+      if (key) key.hidden = false;
       return part;
     }));
     const verdict = Object.assign(document.createElement("span"), { textContent: found.verdict, className: found.tone });

@@ -207,6 +207,16 @@ def test_the_last_work_does_not_outlast_the_recording(
     assert [(one.code, one.values["activities"]) for one in found(context)] == [("impossible_times", 1)]
 
 
+def test_a_mark_before_most_of_the_work_is_no_end_of_the_recording(tmp_path: Path) -> None:
+    document = training().to_dict()
+    for event in document["traceEvents"]:
+        if event["name"] == "Record Window End":
+            event["ts"] = STEP_US
+    context = TraceContext(read_trace(write(document, tmp_path / "rank0.json")), "rank0.json")
+    assert compute_ms(context) == [72.0] * 4
+    assert not found(context)
+
+
 def test_if_one_call_launched_nearly_all_the_launches_are_unknown(tmp_path: Path) -> None:
     document = training().to_dict()
     for event in document["traceEvents"]:

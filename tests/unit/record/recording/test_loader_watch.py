@@ -25,7 +25,7 @@ from perfkit.record.recording.loader_fetches import (
     read_fetches,
     time_fetches,
 )
-from perfkit.record.recording.loader_watch import watch_loaders
+from perfkit.record.recording.loader_watch import prepared_batches, watch_loaders
 
 
 class Clock:
@@ -270,3 +270,13 @@ def test_what_other_threads_of_a_worker_compute_is_no_waiting_for_storage(worker
     ((_, _, get_ns, cpu_ns, *_),) = fetches
     assert cpu_ns <= get_ns
     assert (cpu_ns > 1e9 * dataset.computed_s / 2) == (worker >= 0)
+
+
+def test_batches_that_workers_prepare_are_those_of_loaders_in_use() -> None:
+    watch_loaders()
+    before = prepared_batches()
+    iterator = iter(DataLoader(Numbers(), batch_size=4, num_workers=2, prefetch_factor=before + 3))
+    next(iterator)
+    assert prepared_batches() == 2 * (before + 3)
+    del iterator
+    assert prepared_batches() == before

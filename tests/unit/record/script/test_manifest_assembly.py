@@ -91,6 +91,17 @@ def test_a_rank_that_has_not_stepped_is_not_waited_for_and_added_if_it_does(fold
     assert "ranks" not in manifest.unknown
 
 
+def test_a_step_that_is_cold_on_one_rank_is_cold(folder: Path) -> None:
+    """Its loader had batches ready when the trace had been written."""
+    own: list[StepKind] = ["cold", "active", "cold", "cold", "plain"]
+    other: list[StepKind] = ["cold", "active", "cold", "plain", "plain"]
+    for rank, kinds in enumerate((other, own)):
+        mark_joined(folder, rank)
+        write_exit_record(folder, record(rank, steps=5), kinds)
+    assert assemble_manifest(folder, 2, "none")
+    assert read_manifest(folder).step_kinds == own
+
+
 def test_a_rank_that_fails_keeps_what_the_others_have_left(folder: Path) -> None:
     long: list[StepKind] = ["cold", "active", "plain"]
     for rank in range(2):

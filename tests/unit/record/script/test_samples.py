@@ -139,6 +139,16 @@ def test_what_is_told_needs_no_inference(counter: SampleCounter) -> None:
     assert run(counter, step) == StepSamples(count=8, source="told")
 
 
+def test_what_is_told_as_no_whole_number_does_not_count(counter: SampleCounter) -> None:
+    counter.note_told(torch.tensor(6))  # type: ignore[arg-type]  # as a mask's sum would be
+    counter.end_step()
+    assert counter.result() == StepSamples(count=6, source="told")
+    counter.note_told("6")  # type: ignore[arg-type]
+    counter.note_told(2.5)  # type: ignore[arg-type]
+    counter.end_step()
+    assert counter.result() == StepSamples(count=6, source="told")
+
+
 def test_a_run_of_one_step_has_that_one(counter: SampleCounter) -> None:
     batches = loader(8)
     assert run(counter, lambda _: next(batches), steps=1) == LOADER

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from perfkit.records.per_run.ledger import Ledger, LedgerRow
 from perfkit.records.run import RunReport
@@ -47,6 +48,17 @@ def test_what_is_lost_adds_up_to_the_efficiency_and_heads_the_report() -> None:
     assert lost["data_loading"] == 0
     named = "waiting for rank 3 (14 points) and communication (11 points)"
     assert series.sentence == f"Strong scaling to 4 ranks: 69 % efficient; lost mostly to {named}"
+
+
+def test_rows_of_one_cause_are_one_part() -> None:
+    """Ranks that are late in every step, and others in single ones, have a row each."""
+    series = the(with_ledger(2, 8, {"compute": 80}), with_ledger(4, 8, {"compute": 80, "late_ranks": 20}, late=(3,)))
+    twice = with_ledger(4, 8, {"compute": 80, "late_ranks": 20}, late=(3,))
+    assert twice.ledger is not None
+    row = twice.ledger.rows[1]
+    rows = [replace(row, ns=15_000_000, share=0.15), replace(row, ns=5_000_000, share=0.05)]
+    divided = replace(twice, ledger=replace(twice.ledger, rows=[twice.ledger.rows[0], *rows]))
+    assert the(with_ledger(2, 8, {"compute": 80}), divided) == series
 
 
 def test_weak_scaling_keeps_the_step() -> None:
