@@ -7,7 +7,7 @@ from perfkit.records.per_rank.loading import WaitCause
 
 WAIT_WORDS: Final[dict[WaitCause, str]] = {
     "reading": "waiting for storage or a free core",
-    "transforming": "computing samples",
+    "transforming": "preparing samples on the CPU",
     "collating": "collating batches",
     "transfer": "handing finished batches over, or waiting for a free core",
     "slow_worker": "a slow worker",
@@ -35,7 +35,7 @@ SENTENCES: Final[Words] = {
 
 REMEDIES: Final[Words] = {
     "reading": "read whole batches at once or ahead with workers (num_workers), or from faster storage",
-    "transforming": "transform samples once before training, or in (more) workers",
+    "transforming": "read whole batches at once, prepare samples before training, or in (more) workers",
     "collating": "collate less, such as fewer and larger tensors per sample, or in (more) workers",
     "starting": "keep the workers between epochs: persistent_workers=True",
     "transfer": "return fewer or smaller tensors per batch, and pin memory if they go to a device",
@@ -45,9 +45,9 @@ REMEDIES: Final[Words] = {
     "core": "leave more cores to loading: fewer workers, threads or other programs on this host",
     "workers_busy": "use more workers, or fetch a batch with less work",
     "reading_without_cores": "read whole batches at once, from faster storage, or on a host with more cores",
-    "transforming_without_cores": "transform samples once before training, or with fewer ranks per host",
+    "transforming_without_cores": "read whole batches at once, prepare samples before training, or use fewer ranks per host",
     "transfer_without_cores": ("leave a core to the process that trains: fewer workers; or return smaller batches"),
-    "workers_busy_without_cores": "fetch a batch with less work: transform samples once before training",
+    "workers_busy_without_cores": "fetch a batch with less work: prepare samples once before training",
     "reading_with_workers": "read whole batches at once, with more workers, or from faster storage",
     "only_faster_storage": "use faster storage, or read less: smaller types, samples prepared once",
     "or_faster_storage": ", or faster storage",

@@ -58,7 +58,7 @@ def test_what_helps_workers_that_start_or_wait() -> None:
 @pytest.mark.parametrize("cause", ["reading", "workers_busy"])
 def test_storage_that_is_used_up_is_helped_by_nothing_else(cause: WaitCause) -> None:
     assert advice(cause, workers=2, cores=64, cpu_ms=20, file_share=0.9).startswith("use faster storage")
-    assert advice("transforming", workers=2, cores=64, file_share=0.9).startswith("transform samples")
+    assert advice("transforming", workers=2, cores=64, file_share=0.9).startswith("read whole batches at once")
 
 
 def test_a_process_without_a_core_takes_long_to_receive_batches() -> None:

@@ -65,4 +65,4 @@ def test_a_time_without_a_stragglers_is_explained_by_the_others() -> None:
     ranks = [loading_rank(0, 20, COMPUTES), loading_rank(1, 20, COMPUTES), loading_rank(2, 60, READS)]
     one = the_input(loading_run(*ranks, late=straggler(2, 40)))
     # The mean is a third of the step, as tables show it: what the step gains without rank 2's delay is not loading.
-    assert one.sentence == "Data loading, 13.3 ms: computing samples"
+    assert one.sentence == "Data loading, 13.3 ms: preparing samples on the CPU"
