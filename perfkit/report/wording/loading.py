@@ -45,7 +45,9 @@ REMEDIES: Final[Words] = {
     "core": "leave more cores to loading: fewer workers, threads or other programs on this host",
     "workers_busy": "use more workers, or fetch a batch with less work",
     "reading_without_cores": "read whole batches at once, from faster storage, or on a host with more cores",
-    "transforming_without_cores": "read whole batches at once, prepare samples before training, or use fewer ranks per host",
+    "transforming_without_cores": (
+        "read whole batches at once, prepare samples before training, or use fewer ranks per host"
+    ),
     "transfer_without_cores": ("leave a core to the process that trains: fewer workers; or return smaller batches"),
     "workers_busy_without_cores": "fetch a batch with less work: prepare samples once before training",
     "reading_with_workers": "read whole batches at once, with more workers, or from faster storage",

@@ -24,9 +24,9 @@ def oversubscribed(context: LossContext) -> Loss | None:
     fall: Facts = ()
     evidence = {"ranks": float(host.ranks), "threads": float(host.threads), "cores": float(host.cores or 0)}
     if context.in_series is not None and context.in_series[2].efficiency.value < context.in_series[1].efficiency.value:
-        series, before, point = context.in_series
+        _, before, point = context.in_series
         now = {"before": before.efficiency.value, "after": point.efficiency.value}
-        fall = (fact("efficiency_drops", kind=series.kind, **now),)
+        fall = (fact("efficiency_drops", **now),)
         evidence |= {"efficiency_before": before.efficiency.value, "efficiency": point.efficiency.value}
     threads = max(1, (host.cores or 1) // host.ranks)
     return Loss(

@@ -106,7 +106,7 @@ def test_what_a_rank_is_late_in_besides_is_waited_for_too() -> None:
 def test_oversubscription_recommends_the_number_of_threads(config: dict[str, Any] | None, advice: str) -> None:
     run = waiting_run(128, 32, hosts=make_hosts(2, cores=4, threads=4), config=config)
     one = the("oversubscribed", found(run))
-    assert one.sentence.startswith("node0 is oversubscribed, 8 threads on 4 cores;")
+    assert one.sentence.startswith("node0 is oversubscribed: 8 threads on 4 cores")
     assert one.recommendation == advice
 
 
@@ -308,7 +308,7 @@ def test_shared_cores_explain_the_loss_before_anything_else() -> None:
     first, *rest = found(small, shared)
     assert (first.rule, first.run, first.potential_saving_ns) == ("oversubscribed", "shared", None)
     assert first.sentence.startswith(
-        "node0 is oversubscribed, 2 ranks on 1 core: efficiency drops from 100.0 % to 50.0 %"
+        "node0 is oversubscribed: 2 ranks on 1 core, and efficiency drops from 100.0 % to 50.0 %"
     )
     assert first.recommendation == "use at most 1 rank on node0, or more hosts"
     assert all(one.run != "shared" for one in rest)
@@ -323,7 +323,7 @@ def test_a_late_rank_has_advice_though_messages_are_not_matched() -> None:
 def test_shared_cores_do_not_explain_a_rank_that_is_late_beyond_chance() -> None:
     """The verdict names it, so advice about it follows; what waiting comes from is not known for sure."""
     first, *rest = found(waiting_run(128, 32, hosts=make_hosts(2, cores=1)))
-    assert first.sentence.endswith("waiting and idle time in this run may come from it")
+    assert first.sentence == "node0 is oversubscribed: 2 ranks on 1 core"
     assert the("waiting", rest).row == "late_ranks"
 
 
