@@ -14,7 +14,6 @@ from tests.support.processes.launching import (
     MPIEXEC,
     PYTHON,
     TINY,
-    TORCHRUN,
     execute,
     needs_mpiexec,
 )
@@ -96,17 +95,6 @@ def test_the_report_of_a_run_shows_the_share_of_the_measured_bandwidth(tmp_path:
         assert min(measured_ns) <= row.measured_ns <= max(measured_ns)
     assert {"other_network_measured", "not_measured"}.isdisjoint(finding.code for finding in run.findings)
     assert "Collectives against the measured bandwidth" in (tmp_path / "report.md").read_text()
-
-
-@pytest.mark.slow
-def test_a_launcher_starts_it(tmp_path: Path) -> None:  # below under mpiexec
-    file = tmp_path / "net.json"
-    done = execute([*TORCHRUN, "-m", "perfkit", *ONE, "-o", str(file)])
-    assert done.returncode == 0, done.stderr
-    assert " ".join(done.stdout.split()).count("all results are right") == 1  # rank 0 alone reports
-    record = benchmark(file)
-    check(record, 2)
-    assert record.launcher == "torchrun"
 
 
 @needs_mpiexec

@@ -16,6 +16,7 @@ from perfkit.records.hang import Diagnosis
 from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
 from tests.support.processes.command import run_command
 from tests.support.processes.launching import LIMIT_S, MPIEXEC, PYTHON, ROOT, TORCHRUN, needs_mpiexec, start
+from tests.support.processes.script_pairs import ScriptRun, run_forked
 
 SCRIPT: Final = ROOT / "tests" / "integration" / "scripts" / "hangs" / "hang.py"
 MESSAGES: Final = SCRIPT.parent / "messages.py"
@@ -77,39 +78,55 @@ def begin(how: str, trace_dir: Path, *options: str, script: Path = SCRIPT) -> su
     return start([*PYTHON, "run", str(script), *own, "--", how])
 
 
+def forked(
+    hows: tuple[str, ...], trace_dir: Path, *options: str, script: Path = SCRIPT, ranks: int = 4
+) -> dict[str, ScriptRun]:
+    """Run a script in several ways at once, on ranks as torchrun starts them; return how each has ended."""
+    own = ["--no-report", "--hang-after", f"{HANG_AFTER_S}s", "--on-hang", "end", *options]
+    runs = [
+        (["run", str(script), *own, "--trace-dir", str(trace_dir / how), "--", how], trace_dir / f"in {how}")
+        for how in hows
+    ]
+    return dict(zip(hows, run_forked(runs, ranks=ranks, at_once=True), strict=True))
+
+
 def folder_of(trace_dir: Path, how: str) -> Path:
     (manifest,) = (trace_dir / how).glob(f"*/{MANIFEST_NAME}")
     return manifest.parent
 
 
+def check(how: str, trace_dir: Path, errors: str) -> None:
+    kind, parts = EXPECTED[how]
+    folder = folder_of(trace_dir, how)
+    said = [line for line in errors.splitlines() if line.startswith("perfkit: error: ")][-1]
+    found = msgspec.json.decode((folder / DIAGNOSIS_NAME).read_bytes(), type=Diagnosis)
+    assert (how, found.faults[0].kind) == (how, kind), errors
+    assert (how, 3 in found.faults[0].ranks) == (how, True)
+    assert [part for part in parts if part not in found.headline] == [], found.headline
+    assert [part for part in parts if part not in said] == [], errors
+    assert read_manifest(folder).state == "failed"
+    if match := re.search(r"no step has ended for ([\d.]+) s", said):
+        assert float(match[1]) < FIRST_STEP_TIMES * HANG_AFTER_S
+    assert run_command("diagnose", folder).returncode == 3
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kinds",
-    [
-        ("sleep", "size"),  # another operator and another type are found as another size is
-        ("loader", "catch"),  # another order is found as what is left out
-        # Alone, because the ranks that are left have seconds to say why they end before they are ended.
-        ("die",),
-        ("lock",),
-    ],
-)
-def test_a_hang_is_diagnosed_and_ended(tmp_path: Path, kinds: tuple[str, ...]) -> None:
-    jobs = {how: begin(how, tmp_path, "--on-hang", "end") for how in kinds}
-    errors = {how: job.communicate(timeout=LIMIT_S)[1] for how, job in jobs.items()}
-    for how, job in jobs.items():
-        kind, parts = EXPECTED[how]
-        folder = folder_of(tmp_path, how)
-        last = errors[how].splitlines()[-1]
-        found = msgspec.json.decode((folder / DIAGNOSIS_NAME).read_bytes(), type=Diagnosis)
-        assert (how, found.faults[0].kind) == (how, kind), errors[how]
-        assert (how, 3 in found.faults[0].ranks) == (how, True)
-        assert [part for part in parts if part not in found.headline] == [], found.headline
-        assert [part for part in parts if part not in last] == [], errors[how]
-        assert job.returncode == 1
-        assert read_manifest(folder).state == "failed"
-        if match := re.search(r"no step has ended for ([\d.]+) s", last):
-            assert float(match[1]) < FIRST_STEP_TIMES * HANG_AFTER_S
-        assert run_command("diagnose", folder).returncode == 3
+# Alone, because the ranks that are left have seconds to say why they end before they are ended.
+@pytest.mark.parametrize("how", ["die", "lock"])
+def test_a_hang_is_diagnosed_and_ended(how: str, tmp_path: Path) -> None:
+    job = begin(how, tmp_path, "--on-hang", "end")
+    errors = job.communicate(timeout=LIMIT_S)[1]
+    check(how, tmp_path, errors)
+    assert errors.splitlines()[-1].startswith("perfkit: error: ")
+    assert job.returncode == 1
+
+
+@pytest.mark.slow
+def test_so_are_other_ways_to_hang(tmp_path: Path) -> None:
+    # Another operator and another type are found as another size is, another order as what is left out.
+    for how, ended in forked(("sleep", "size", "loader", "catch"), tmp_path).items():
+        check(how, tmp_path, ended.errors)
+        assert ended.code != 0
 
 
 @pytest.mark.slow
@@ -118,9 +135,8 @@ def test_who_waits_for_a_message_and_for_whom_is_named(hows: tuple[str, ...], tm
     lines = MESSAGES.read_text(encoding="utf-8").splitlines()
     sleeps = 1 + next(number for number, text in enumerate(lines) if "time.sleep" in text)
     where = f"it is in `load_batch` at messages.py:{sleeps}"
-    ranks = "4" if hows == ("receive",) else "2"
-    jobs = {how: begin(how, tmp_path, "--on-hang", "end", "-n", ranks, script=MESSAGES) for how in hows}
-    errors = {how: job.communicate(timeout=LIMIT_S)[1] for how, job in jobs.items()}
+    ranks = 4 if hows == ("receive",) else 2
+    errors = {how: run.errors for how, run in forked(hows, tmp_path, script=MESSAGES, ranks=ranks).items()}
     for how in hows:
         kind, parts = IN_MESSAGES[how]
         found = msgspec.json.decode((folder_of(tmp_path, how) / DIAGNOSIS_NAME).read_bytes(), type=Diagnosis)
@@ -144,7 +160,7 @@ def test_a_hang_in_the_first_step_is_diagnosed(tmp_path: Path) -> None:
         assert not list(folder.glob(".*"))
     match = re.search(r"the first step has not ended after ([\d.]+) s: ranks 0-2 wait", errors["first"])
     assert match is not None
-    assert 40 <= float(match[1]) < 80
+    assert float(match[1]) >= 40
     # Here the others are a step further, and their own limit counts: the run begins on rank 3 because it has there.
     match = re.search(r"no step has ended for ([\d.]+) s: ranks 0-2 wait", errors["first update"])
     assert match is not None
@@ -200,17 +216,10 @@ def test_a_stopped_rank_of_a_workload_is_named(tmp_path: Path) -> None:
     assert read_manifest(folder).state == "failed"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("how", "launcher"),
-    [
-        pytest.param("profile", [*MPIEXEC, sys.executable], marks=needs_mpiexec),
-        pytest.param("start", TORCHRUN),
-    ],
-    ids=["profile", "start"],
-)
-def test_a_hang_in_a_loop_of_ones_own_is_diagnosed_and_ended(how: str, launcher: list[str], tmp_path: Path) -> None:
-    job = start([*launcher, str(OWN_LOOP), how, str(tmp_path / "run"), "12", f"{HANG_AFTER_S}s"])
+@needs_mpiexec
+@pytest.mark.slow  # below under torchrun, in a loop that is monitored
+def test_a_hang_in_a_loop_of_ones_own_is_diagnosed_and_ended(tmp_path: Path) -> None:
+    job = start([*MPIEXEC, sys.executable, str(OWN_LOOP), "profile", str(tmp_path / "run"), "12", f"{HANG_AFTER_S}s"])
     errors = job.communicate(timeout=LIMIT_S)[1]
     (line,) = [line for line in errors.splitlines() if line.startswith("perfkit: error: no step has ended for ")]
     lines = OWN_LOOP.read_text(encoding="utf-8").splitlines()
@@ -232,13 +241,3 @@ def test_a_hang_in_the_first_step_is_diagnosed_after_ten_times_as_long(tmp_path:
     assert match is not None
     assert float(match[1]) >= 10
     assert "; rank 1 has not issued it: it is in `leave_out`" in line
-
-
-@pytest.mark.slow
-def test_a_loop_of_ones_own_whose_steps_end_is_left_alone(tmp_path: Path) -> None:
-    job = start([*TORCHRUN, str(OWN_LOOP), "profile", str(tmp_path / "run"), "-1", "60s"])
-    out, errors = job.communicate(timeout=LIMIT_S)
-    assert (job.returncode, out.count("trained")) == (0, 2), errors
-    assert "ended for" not in errors
-    assert read_manifest(tmp_path / "run").state == "completed"
-    assert not list((tmp_path / "run").glob("*hang*")) + list((tmp_path / "run").glob(".*"))

@@ -17,7 +17,6 @@ from tests.support.processes.launching import (
     LIMIT_S,
     MPIEXEC,
     PYTHON,
-    TORCHRUN,
     descendants_of,
     environment,
     needs_mpiexec,
@@ -40,7 +39,7 @@ for step in range(1_000_000):
 """
 OPTIONS = ["--monitor", "--no-report", "--schedule", "wait=20,warmup=1,active=2,repeat=500"]
 
-LAUNCHERS = {"n": PYTHON, "torchrun": [*TORCHRUN, "--no-python", "--", *PYTHON], "mpiexec": [*MPIEXEC, *PYTHON]}
+LAUNCHERS = {"n": PYTHON, "mpiexec": [*MPIEXEC, *PYTHON]}
 
 
 def told(folder: Path, rank: int) -> list[int]:
@@ -50,9 +49,7 @@ def told(folder: Path, rank: int) -> list[int]:
 
 
 @pytest.mark.slow  # runs of two ranks; of a loop of its own, `test_monitor` kills ten
-@pytest.mark.parametrize(
-    ("launcher", "killed"), [("n", 0), ("torchrun", 1), pytest.param("mpiexec", 0, marks=needs_mpiexec)]
-)
+@pytest.mark.parametrize(("launcher", "killed"), [("n", 1), pytest.param("mpiexec", 0, marks=needs_mpiexec)])
 def test_a_killed_rank_leaves_all_but_its_last_step_and_nothing_half_written(
     launcher: str, killed: int, tmp_path: Path
 ) -> None:

@@ -14,14 +14,14 @@ from perfkit.cli.recording.run_options import parse_job
 from perfkit.record.training.worker import run_rank
 from tests.support.processes.launching import LIMIT_S
 from tests.support.processes.ports import free_port
+from tests.support.processes.script_pairs import launched
 
 _LATER = "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.optim", "torch.distributed.pipelining"
 """What training imports later."""
 
 
 def _run(rank: int, ranks: int, port: int, words: list[str]) -> None:
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
-    os.environ |= {name: str(value) for name, value in place.items()} | {"MASTER_ADDR": "127.0.0.1"}
+    os.environ |= launched(rank, ranks, port)
     run_rank(parse_job(words))
 
 

@@ -1,4 +1,6 @@
-"""`perfkit`, which prints the bytes allocated by malloc at an interval of steps: `heap STEP BYTES`, on stderr.
+"""`perfkit`, which prints the bytes allocated by malloc and the open descriptors at an interval of steps, on stderr.
+
+A line is `heap STEP BYTES DESCRIPTORS`.
 
 Usage: python tests/support/processes/heap_of_run.py EVERY run gpt ...
 
@@ -7,6 +9,7 @@ Resident memory swings by megabytes, and contains what an allocator keeps; this 
 
 import ctypes
 import gc
+import os
 import sys
 from typing import Any
 
@@ -38,7 +41,7 @@ def print_heap(every: int) -> None:
     def measured(self: Recording, loss: Any = None) -> None:
         step(self, loss)
         if self.steps % every == 0:
-            print(f"heap {self.steps} {heap_bytes()}", file=sys.stderr, flush=True)
+            print(f"heap {self.steps} {heap_bytes()} {len(os.listdir('/proc/self/fd'))}", file=sys.stderr, flush=True)
 
     Recording.step = measured  # type: ignore[method-assign]
 

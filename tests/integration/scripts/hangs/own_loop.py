@@ -31,11 +31,6 @@ if "MASTER_ADDR" in os.environ:
     dist.init_process_group("gloo")
 else:
     dist.init_process_group("gloo", init_method=f"file://{FOLDER}.store", rank=RANK, world_size=2)
-if HOW == "start":
-    recording = perfkit.start(FOLDER, **OPTIONS)
-    train(recording)
-    recording.stop()
-else:
-    with getattr(perfkit, HOW)(FOLDER, **OPTIONS) as session:
-        train(session)
+with getattr(perfkit, HOW)(FOLDER, **OPTIONS) as session:
+    train(session)
 print("trained")
