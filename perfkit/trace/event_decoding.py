@@ -41,6 +41,7 @@ class RawArgs(Struct, gc=False, frozen=True):
     are decoded faster.
     """
 
+    external_id: Any = msgspec.field(name="External id", default=-1)
     correlation: Any = -1
     sequence_number: Any = msgspec.field(name="Sequence number", default=-1)
     input_dims: Raw = msgspec.field(name="Input Dims", default=MISSING)

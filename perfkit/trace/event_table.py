@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.trace.allocator_events import ALLOCATOR_RECORD, AllocatorEventCollector
-from perfkit.trace.arguments import CollectiveArgsBuilder, DeviceArgsBuilder, OperatorArgsBuilder
+from perfkit.trace.arguments import CollectiveArgsBuilder, DeviceArgsBuilder, OperatorArgsBuilder, numbers
 from perfkit.trace.categories import LEGACY_ANNOTATION, communication_operators, kind_of
 from perfkit.trace.event_decoding import (
     MISSING,
@@ -205,7 +205,7 @@ class EventTableBuilder:
         args = [event.args for event in events]
         columns: dict[str, NDArray[Any]] = {"kind": kind, "name": name, "thread": thread}
         columns |= {"start_ns": start_ns, "end_ns": end_ns}
-        columns["correlation"] = self._correlations(args)
+        columns["correlation"] = self._correlations(args, kind)
         if self._detailed:
             columns["category"] = category
         self._add_args(args, kind, name)
@@ -237,14 +237,15 @@ class EventTableBuilder:
         self._legacy_annotations += int(np.count_nonzero(legacy))
         return np.where(legacy, np.uint8(EventKind.ANNOTATION), kind)
 
-    def _correlations(self, args: list[RawArgs]) -> Ints:
+    def _correlations(self, args: list[RawArgs], kind: NDArray[np.uint8]) -> Ints:
         values = [a.correlation for a in args]
         column = all_integers(values)
-        if column is not None and not (column < -1).any():
-            return column
-        invalid = sum(value not in (None, -1) and parse_int(value, -1) == -1 for value in values)
-        self.repaired[BAD_CORRELATION] += invalid
-        return np.array([parse_int(value, -1) for value in values], np.int64)
+        if column is None or (column < -1).any():
+            invalid = sum(value not in (None, -1) and parse_int(value, -1) == -1 for value in values)
+            self.repaired[BAD_CORRELATION] += invalid
+            column = np.array([parse_int(value, -1) for value in values], np.int64)
+        of_host = (kind == EventKind.OPERATOR) | (kind == EventKind.ANNOTATION)
+        return np.where(of_host, numbers([a.external_id for a in args]), column)
 
     def _add_args(self, args: list[RawArgs], kind: NDArray[np.uint8], name: NDArray[np.int32]) -> None:
         # One pass over all events: few have any of these, except with shapes.

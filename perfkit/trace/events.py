@@ -231,7 +231,7 @@ class Events:
     thread: NDArray[np.int16] | NDArray[np.int32]
     """Interned (pid, tid)."""
     correlation: NDArray[np.int32] | Ints
-    """`args.correlation`; -1 if missing. 64 bits only where some need them."""
+    """`args.correlation`, of operators and annotations `External id`; -1 if missing. 64 bits only where needed."""
     names: tuple[str, ...]
     collective_args: CollectiveArgsColumns
     operator_args: OperatorArgsColumns = field(default_factory=OperatorArgsColumns)

@@ -116,7 +116,7 @@ class Nesting:
     """Spans prepared for repeated queries for the innermost one, as `innermost` defines it."""
 
     def __init__(self, start: Ints, end: Ints) -> None:
-        order = _outer_first(start, end)
+        order = outer_first(start, end)
         self._order, self._start, self._levels = order, start[order], _maxima(end[order])
         self._place: Ints | None = None
 
@@ -305,7 +305,7 @@ def contained(start: Ints, end: Ints, outer_start: Ints, outer_end: Ints) -> NDA
     return (last >= 0) & (reach[last] >= end)
 
 
-def _outer_first(start: Ints, end: Ints) -> Ints:
+def outer_first(start: Ints, end: Ints) -> Ints:
     """Return the order of spans by start, of those that start together the longest first."""
     order = np.argsort(start, kind="stable")  # takes a tenth of the time where they are in order
     ordered = start[order]
@@ -314,7 +314,7 @@ def _outer_first(start: Ints, end: Ints) -> Ints:
 
 def outermost(start: Ints, end: Ints) -> NDArray[np.bool_]:
     """Return for each span whether no other contains it; of equal spans the first counts as outermost."""
-    order = _outer_first(start, end)
+    order = outer_first(start, end)
     reach = np.maximum.accumulate(end[order])
     outer = np.ones(len(start), np.bool_)
     outer[order[1:]] = end[order][1:] > reach[:-1]

@@ -4,15 +4,27 @@ import copy
 import json
 import random
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import pytest
 
+from perfkit.subjects.critical_path.summarize import summarize_path
 from tests.support.traces.every_trace import REAL
-from tests.support.traces.mutations import MUTATIONS, Document, figures, largest_change_ns, read_document, work_of
-from tests.support.traces.trace_builder import TraceBuilder, encode
-
-pytestmark = pytest.mark.slow
+from tests.support.traces.mutations import (
+    MUTATIONS,
+    Document,
+    duplicate_host,
+    figures,
+    host_of,
+    jitter,
+    largest_change_ns,
+    overrun_host,
+    read_document,
+    work_of,
+)
+from tests.support.traces.step_graphs import graph_of
+from tests.support.traces.trace_builder import TraceBuilder, encode, write
 
 GENERATED = ("one stream", "two streams")
 LARGE_BYTES = 500_000
@@ -58,6 +70,7 @@ def cases() -> list[tuple[str, str, int]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_damage_changes_no_figure_by_more_than_itself_or_is_said(tmp_path: Path, mutation: str) -> None:
     silent = []
@@ -75,3 +88,49 @@ def test_damage_changes_no_figure_by_more_than_itself_or_is_said(tmp_path: Path,
             silent.append((name, seed, largest_change_ns(before, after), allowed_ns))
     assert len(own) > 20
     assert not silent
+
+
+every_small_trace = pytest.mark.parametrize(
+    "name", [*(path.relative_to(REAL).as_posix() for path in sorted(REAL.glob("small/*.json.gz"))), *GENERATED]
+)
+
+
+def damaged(name: str) -> Document:
+    return {**document_of(name), "traceEvents": copy.deepcopy(document_of(name)["traceEvents"])}
+
+
+@every_small_trace
+def test_host_events_that_are_there_twice_change_nothing_and_are_said(tmp_path: Path, name: str) -> None:
+    before = figures(document_of(name), tmp_path / "before.json")
+    for seed in range(TIMES):
+        document = damaged(name)
+        duplicate_host(random.Random(seed), document["traceEvents"])  # noqa: S311
+        after = figures(document, tmp_path / "after.json")
+        assert (after.steps, after.counts) == (before.steps, before.counts)
+        assert len(after.findings) > len(before.findings)
+
+
+@every_small_trace
+def test_a_host_event_that_overruns_the_next_is_said(tmp_path: Path, name: str) -> None:
+    before = figures(document_of(name), tmp_path / "before.json")
+    for seed in range(TIMES):
+        document = damaged(name)
+        overrun_host(random.Random(seed), document["traceEvents"])  # noqa: S311
+        after = figures(document, tmp_path / "after.json")
+        assert after.steps == before.steps or len(after.findings) > len(before.findings)
+
+
+@every_small_trace
+def test_a_microsecond_more_or_less_changes_the_critical_path_by_no_more(tmp_path: Path, name: str) -> None:
+    before = path_ns(document_of(name), tmp_path)
+    for seed, chosen in product(range(TIMES), (work_of, host_of)):
+        document = damaged(name)
+        moved_us = jitter(random.Random(seed), chosen(document["traceEvents"]))  # noqa: S311
+        after = path_ns(document, tmp_path)
+        changed_ns = [abs(after.get(kind, 0) - before.get(kind, 0)) for kind in before.keys() | after.keys()]
+        assert max(changed_ns) <= 1_000 * moved_us + 4_000
+
+
+def path_ns(document: Document, tmp_path: Path) -> dict[str, int]:
+    graph = graph_of(write(document, tmp_path / "rank0.json"))
+    return {row.kind: row.total_ns for row in summarize_path(graph, len(graph.steps), 0, []).kinds}

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from perfkit.base.step_numbers import RESTART
 from perfkit.engine.kinds.classify import Device, Names, classify_names, find_device, tell_apart
+from perfkit.engine.kinds.host_plausibility import check_host
 from perfkit.engine.kinds.plausibility import check_work
 from perfkit.engine.kinds.polling import merge_polls
 from perfkit.engine.steps.marks import StepSource, find_marks, training_thread
@@ -251,6 +252,7 @@ def find_trace_steps(
         kernel_rules: rules for the names of kernels, which come before perfkit's own.
         most: number of steps at most, the first ones; None for all.
     """
+    trace = check_host(trace)
     work = check_work(merge_polls(trace.events), trace.recorded_until_ns)
     if work.events is not trace.events:
         trace = replace(trace, events=work.events)

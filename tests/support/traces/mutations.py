@@ -6,6 +6,7 @@ Each mutation changes the events of a trace in place and returns by how much fig
 import gzip
 import json
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -160,6 +161,42 @@ def shift_launch(rng: random.Random, events: list[Event]) -> float:
     return length([work[event["args"]["correlation"]] for event in moved])
 
 
+def host_of(events: Sequence[Event]) -> list[Event]:
+    """Return the operators, annotations and calls of the host."""
+    kinds = ("cpu_op", "Operator", "user_annotation", "cuda_runtime", "hip_runtime", "cuda_driver", "runtime")
+    return [event for event in events if event.get("ph") == "X" and event.get("cat") in kinds]
+
+
+def duplicate_host(rng: random.Random, events: list[Event]) -> float:
+    own = host_of(events)
+    events += [{**event} for event in rng.sample(own, rng.randint(1, len(own)))]
+    return 0.0
+
+
+def overrun_host(rng: random.Random, events: list[Event]) -> float:
+    """Let an operator or call run on into the middle of a later one of its thread."""
+    own = [event for event in host_of(events) if event["cat"] != "user_annotation"]
+    by_thread: dict[Any, list[Event]] = {}
+    for event in own:
+        by_thread.setdefault((event["pid"], event["tid"]), []).append(event)
+    thread = sorted(max(by_thread.values(), key=len), key=lambda event: float(event["ts"]))
+    long = rng.choice(thread[: len(thread) // 2])
+    until = float(long["ts"]) + float(long["dur"])
+    over = [event for event in thread if float(event["ts"]) >= until and float(event["dur"]) > 6]
+    if over:
+        long["dur"] = round(float(over[0]["ts"]) + float(over[0]["dur"]) / 2 - float(long["ts"]), 3)
+    return 0.0
+
+
+def jitter(rng: random.Random, events: list[Event]) -> float:
+    """Move events by up to a microsecond."""
+    moved = 0.0
+    for event in events:
+        by = rng.uniform(-1, 1)
+        event["ts"], moved = round(float(event["ts"]) + by, 3), moved + abs(by)
+    return 2 * moved
+
+
 MUTATIONS: Final[dict[str, Callable[[random.Random, list[Event]], float]]] = {
     "drop": drop,
     "drop first": drop_first,
@@ -182,6 +219,8 @@ class Figures(msgspec.Struct):
 
     steps: dict[int | None, dict[str, int]]
     findings: list[str]
+    counts: dict[str, int]
+    """Of operators, or kernels, and collectives by name."""
 
 
 def read_document(path: Path) -> Document:
@@ -196,7 +235,9 @@ def figures(document: Document, path: Path) -> Figures:
     for step in context.break_down(with_causes=False):
         steps[step.step] = {category: getattr(step.exposed_ns, category) for category in CATEGORIES}
         steps[step.step]["wall"] = step.wall_ns
-    return Figures(steps, [_said(one) for one in context.own_findings])
+    counts = Counter({row.name: row.count for row in context.operators})
+    counts["collectives"] += len(context.collectives.start)
+    return Figures(steps, [_said(one) for one in context.own_findings], counts)
 
 
 def _said(one: Observation) -> str:

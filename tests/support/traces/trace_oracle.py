@@ -68,7 +68,8 @@ def _row(event: dict[str, Any]) -> Row | None:
         return None
     usable = dur_ns is not None and 0 <= dur_ns <= 2**50
     args = event.get("args")
-    correlation = args.get("correlation") if isinstance(args, dict) else None
+    key = "External id" if kind in (EventKind.OPERATOR, EventKind.ANNOTATION) else "correlation"
+    correlation = args.get(key) if isinstance(args, dict) else None
     device = args.get("device") if isinstance(args, dict) and kind in (EventKind.KERNEL, EventKind.COPY) else None
     pid = device if isinstance(device, Number) and device.isdecimal() else event.get("pid")
     return Row(

@@ -11,7 +11,14 @@ from perfkit.engine.step_graph import graph as kinds
 from perfkit.engine.step_graph.graph import Edges
 from perfkit.engine.step_graph.rank.host_lanes import HostLane
 from perfkit.engine.step_graph.rank.rank_graph import RankGraph
-from perfkit.engine.step_graph.rank.streams import find_calls, free_by_stream, last_before, select_work, stream_waits
+from perfkit.engine.step_graph.rank.streams import (
+    find_calls,
+    free_by_stream,
+    in_turn,
+    last_before,
+    select_work,
+    stream_waits,
+)
 from perfkit.engine.step_graph.rank.table import Table
 from perfkit.engine.step_graph.rank.waits import Handovers, find_handovers, find_waits
 from perfkit.engine.steps.windows import Steps
@@ -118,6 +125,7 @@ class _Builder:
         self.calls = find_calls(
             trace.collectives, self.work if self.has_device else None, first, last, 1 + len(self.work.start)
         )
+        self.work = in_turn(self.work)
         self.ended = trace.collectives.end[self.calls.place]
         self.waits: list[_Wait] = []
         self.handovers: list[tuple[HostLane, Handovers]] = []

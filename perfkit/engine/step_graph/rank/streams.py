@@ -23,7 +23,7 @@ class Work(NamedTuple):
     place: Ints
     """Place in `Device`."""
     start: Ints
-    """Begin, but not before the steps'."""
+    """Begin, but not before the steps', nor (`in_turn`) before the work of its stream that it overlaps has ended."""
     end: Ints
     stream: Ints
     """Index as in `Events.thread`."""
@@ -55,6 +55,20 @@ def select_work(events: Events, device: Device, steps: Steps, first: int, last: 
         stream=events.thread[device.row[places]].astype(np.int64),
         launch_row=np.where(chosen[places], device.launch_row[places], -1),
     )
+
+
+def in_turn(work: Work) -> Work:
+    """Return work that begins when what began before it on its stream has ended, if that ended no later than itself.
+
+    On a stream, work may begin while the one before ends (programmatic dependent launch), or its times be inexact.
+    """
+    start = work.start.copy()
+    for rows in rows_by_key(work.stream).values():
+        own = rows[np.lexsort((work.end[rows], start[rows]))]
+        ended, following = np.maximum.accumulate(work.end[own])[:-1], own[1:]
+        overlaps = (ended > start[following]) & (ended <= work.end[following])
+        start[following[overlaps]] = ended[overlaps]
+    return work._replace(start=start)
 
 
 def last_before(lane: Ints, start: Ints, end: Ints) -> Pairs:

@@ -168,10 +168,10 @@ class Table:
     def add_calls(self, calls: Calls, end: Ints) -> None:
         """Add the points at which collectives are joined and, without a device, the transfers, until `end`."""
         found, on_device = self.trace.collectives, self.trace.has_device
-        start = found.start[calls.place]
         if on_device:
-            lane = np.asarray(self._columns[1][2])[calls.work] if len(calls.work) else _NONE
+            start, _, lane, *_ = (column[calls.work] for column in self._columns[1])
         else:
+            start = found.start[calls.place]
             threads, place = np.unique(found.lane[calls.place], return_inverse=True)
             labels = [self._lane(f"communication {number}") for number in range(1, len(threads) + 1)]
             lane = np.array(labels or [0])[place]

@@ -193,7 +193,7 @@ def test_cycles_of_a_rank_follow_one_another_on_its_tracks(suffix: str, tmp_path
     for cycle in (0, 1):
         begin = 10_000 * cycle
         builder = TraceBuilder(rank=0, world_size=1).step(cycle, begin, 900).op("aten::mm", begin + 10, 30)
-        builder.op("crosses", begin + 20, 50)
+        builder.annotation("crosses", begin + 20, 50)
         builder.write(tmp_path / f"rank0.cycle{cycle}.json.gz")
     output = tmp_path / f"merged{suffix}"
     merge(tmp_path, output)
