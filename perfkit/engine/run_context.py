@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from perfkit.engine.runs.rank_reports import NamedSummary, Ranks, group_by_rank
 from perfkit.engine.runs.run_layout import RunLayout, lay_out
-from perfkit.records.aggregate import step_time, traced_step_ns
+from perfkit.records.aggregate import real_steps_ns, step_time, traced_step_ns
 from perfkit.records.common import Observation
 from perfkit.records.cross_rank import CrossRankSummary
 from perfkit.records.facts import Fact, fact
@@ -22,7 +22,7 @@ from perfkit.records.per_run.pauses import RankPauses
 from perfkit.records.per_run.pipeline import Pipeline
 from perfkit.records.rank import RankReport
 from perfkit.records.roofline import DevicePeaks
-from perfkit.records.run import CoreLoad, DataLoading, Efficiency, ProfilerCost
+from perfkit.records.run import CoreLoad, DataLoading, Efficiency, ProfilerCost, StepTimes
 
 if TYPE_CHECKING:
     from perfkit.engine.communication.slow_network import SlowNetwork
@@ -193,7 +193,7 @@ class RunContext:
         not known.
         """
         graphs = self._recorded_graph.graphs
-        known = step_time(self._plain_ns(), self.ranks)
+        known = step_time(real_steps_ns(self.step_times) if self.step_times else (), self.ranks)
         if known is None or not graphs:
             return known
         from perfkit.engine.step_graph.real_time import whole_ns
@@ -203,15 +203,16 @@ class RunContext:
         recorded_ns = known.profiled_ns - max(0.0, waited_ns) / len(walls_ns)
         return replace(known, profiled_ns=recorded_ns, mean_ns=recorded_ns if known.is_profiled else known.mean_ns)
 
-    def _plain_ns(self) -> Sequence[int]:
-        """Return the run's steps without the profiler; empty if unknown."""
-        # Another marker marks other steps than those that the run itself timed.
+    @cached_property
+    def step_times(self) -> StepTimes | None:
+        """The steps that the run itself timed; None if unknown."""
+        # Another marker marks other steps than those.
         if self._step_marker is not None or self.manifest is None or self.manifest.state != "completed":
-            return ()
+            return None
         from perfkit.engine.runs.manifest_checks import manifest_metrics
 
-        times = manifest_metrics(self.manifest)["step_times"]
-        return times.plain_ns if times else ()
+        found: StepTimes | None = manifest_metrics(self.manifest)["step_times"]
+        return found
 
     @property
     def _is_unexplained(self) -> bool:

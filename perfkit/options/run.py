@@ -236,7 +236,7 @@ class RunConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fields
             UsageError: The epochs are too short for the schedule, or for one step.
         """
         if self.epochs is None:
-            return self.steps or default_steps(self.plan, prepared=prepared)
+            return self.steps or default_steps(self.plan, prepared=-(-prepared // self.accumulate))
         steps = self.epochs * batches_per_epoch // self.accumulate
         if steps == 0:
             raise UsageError(

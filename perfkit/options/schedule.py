@@ -99,8 +99,8 @@ def step_kind(schedule: Schedule | None, step: int, *, prepared: int = 0) -> Ste
     The state of the profiler takes precedence: a warm-up or active step is never `cold`, not even as the first step.
 
     Args:
-        prepared: batches that loader workers may prepare while a trace is written: the steps that take them wait for
-            none, as they would in a run without the profiler.
+        prepared: steps whose batches loader workers may prepare while a trace is written: they wait for none, as they
+            would in a run without the profiler.
     """
     state: State = "plain" if schedule is None else schedule.state(step)
     before = range(max(0, step - 1 - prepared), step)

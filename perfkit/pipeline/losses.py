@@ -43,6 +43,13 @@ class Ranked(NamedTuple):
     """The change that the saving was predicted for."""
     words: Words | None = None
     """Of a subject that a package adds."""
+    number: int = 0
+    """Which of its rule's losses it is."""
+
+    @property
+    def what(self) -> tuple[str, str, int]:
+        """What is the same in several runs."""
+        return self.subject, self.rule, self.number
 
 
 class Losses(NamedTuple):
@@ -53,16 +60,16 @@ class Losses(NamedTuple):
 
 
 def find_losses(runs: Sequence[RunReport], multi_run: MultiRunSummary | None) -> Losses:
-    """Return the losses of `runs`, the largest first; of each rule only one.
+    """Return the losses of `runs`, the largest first; what a rule finds in several runs only once.
 
     A subject of a package that fails on any run costs one finding, and none of its losses are kept.
     """
     evaluator = _Evaluator()
-    best: dict[tuple[str, str], Ranked] = {}
+    best: dict[tuple[str, str, int], Ranked] = {}
     for one in (*_of_runs(runs, multi_run, evaluator), *(_of_multi_run(multi_run) if multi_run else ())):
-        other = best.get((one.subject, one.rule))
+        other = best.get(one.what)
         if other is None or _weight(one) > _weight(other):
-            best[one.subject, one.rule] = one
+            best[one.what] = one
     kept = [one for one in best.values() if one.subject not in evaluator.failed]
     return Losses(sorted(kept, key=_weight, reverse=True)[:MAX_INSIGHTS], list(evaluator.failed.values()))
 
@@ -104,8 +111,10 @@ class _Evaluator:
 def _evaluate(name: str, subject: Subject, context: LossContext) -> Iterator[Ranked]:
     rules: Rules = resolve(subject.losses) if subject.losses else {}
     for rule, find in rules.items():
-        if (loss := find(context)) is not None:
-            yield Ranked(name, rule, context.run.run, loss, words=subject.words or None)
+        found = find(context)
+        for number, loss in enumerate(found if isinstance(found, list | tuple) else [found]):
+            if loss is not None:
+                yield Ranked(name, rule, context.run.run, loss, words=subject.words or None, number=number)
 
 
 def _checked(one: Ranked) -> Ranked:
@@ -143,11 +152,11 @@ def _of_runs(runs: Sequence[RunReport], multi_run: MultiRunSummary | None, evalu
     The repeat with the largest saving would be an outlier.
     """
     for group in _repeats(runs):
-        by_rule: dict[tuple[str, str], list[Ranked]] = defaultdict(list)
+        by_rule: dict[tuple[str, str, int], list[Ranked]] = defaultdict(list)
         contexts = [context for run in group if (context := loss_context(run, multi_run))]
         for context in contexts:
             for one in evaluator.losses(context):
-                by_rule[one.subject, one.rule].append(one)
+                by_rule[one.what].append(one)
         for several in by_rule.values():
             if 2 * len(several) > len(contexts):
                 yield sorted(several, key=_weight)[(len(several) - 1) // 2]
@@ -179,7 +188,7 @@ def _booked(one: Ranked, context: LossContext) -> Ranked | None:
     if loss.row is None:
         most_ns = float("inf") if one.rule == BESIDES_STEPS else float(context.ledger.step_ns)
         return one._replace(saving_ns=None if loss.per_step_ns is None else min(loss.per_step_ns, most_ns))
-    row = context.ledger.of(loss.row, loss.steps)
+    row = loss.row if isinstance(loss.row, LedgerRow) else context.ledger.of(loss.row)
     if row is None or row.share < MIN_SHARE:
         return None
     real = min(1.0, context.ledger.step_ns / context.step_ns)

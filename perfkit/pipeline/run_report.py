@@ -83,7 +83,9 @@ def with_folders(runs: list[RunReport], with_own: Callable[[RunReport], RunRepor
 
 def _doubts(context: RunContext, seen: Sequence[Observation | Finding]) -> list[Doubt]:
     config = context.manifest.config if context.manifest else None
-    return doubts(seen, context.core_loads, context.ranks, context.profiler_cost, config, context.step_time)
+    return doubts(
+        seen, context.core_loads, context.ranks, context.profiler_cost, config, context.step_time, context.step_times
+    )
 
 
 def _verdict(context: RunContext, findings: Sequence[Finding]) -> Verdict:

@@ -211,22 +211,40 @@ def clock_step_times(ranks: Sequence[RankRecord], kinds: Sequence[StepKind]) -> 
     return StepTimes(plain_ns=slowest_ns("plain"), recorded_ns=slowest_ns("active"))
 
 
-def step_time(plain_ns: Sequence[int], ranks: Iterable[RankReport]) -> StepTime | None:
+def real_steps_ns(times: StepTimes) -> list[int]:
+    """Return the steps that the step time is the mean of (ns); empty if none ran without the profiler.
+
+    It makes no step shorter: where those without it are longer on average, but for long ones, they are so by chance,
+    and the mean of both is nearer to that of a long run (docs/metrics.md, section 7).
+    """
+    usual_ns = usual_steps_ns(times)
+    if usual_ns and times.recorded_ns and fmean(usual_ns) > fmean(times.recorded_ns):
+        return [*times.plain_ns, *times.recorded_ns]
+    return times.plain_ns
+
+
+def usual_steps_ns(times: StepTimes) -> list[int]:
+    """Return the steps without the profiler that recorded ones stand for (ns)."""
+    unlike = set(long_steps_ns(times.plain_ns, times.recorded_ns))
+    return [ns for ns in times.plain_ns if ns not in unlike]
+
+
+def step_time(real_ns: Sequence[int], ranks: Iterable[RankReport]) -> StepTime | None:
     """Return the step time of a run; None without steps.
 
     Args:
-        plain_ns: steps without the profiler, from `clock_step_times`; empty if unknown.
+        real_ns: from `real_steps_ns`; empty if unknown.
         ranks: reports of its ranks.
     """
     recorded_ns = list(traced_step_ns(ranks).values())
     if not recorded_ns or not any(recorded_ns):
         return None
-    long_ns = long_steps_ns(plain_ns, recorded_ns)
+    long_ns = long_steps_ns(real_ns, recorded_ns)
     return StepTime(
-        mean_ns=fmean(plain_ns or recorded_ns),
-        is_profiled=not plain_ns,
+        mean_ns=fmean(real_ns or recorded_ns),
+        is_profiled=not real_ns,
         profiled_ns=fmean(recorded_ns),
-        steps=len(plain_ns or recorded_ns),
+        steps=len(real_ns or recorded_ns),
         long_steps=len(long_ns),
         long_ns=sum(long_ns),
     )
@@ -266,7 +284,7 @@ def steps_ns(run: RunReport, measured_on: MeasuredOn) -> list[int]:
     times = run.step_times
     # Another marker marks other steps than those that the run itself timed.
     traced = traced_step_ns(run.ranks).values() if run.step_marker is None else ()
-    walls = times.plain_ns if measured_on == "plain" else traced or times.recorded_ns
+    walls = real_steps_ns(times) if measured_on == "plain" else traced or times.recorded_ns
     return [max(1, wall) for wall in walls]  # never 0, because it is a divisor
 
 

@@ -1,13 +1,13 @@
 """What a subject costs a run: a loss, as facts of which the report makes words."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
 
 from perfkit.engine.losses.context import LossContext
 from perfkit.records.facts import Facts
-from perfkit.records.per_run.ledger import LedgerCause
+from perfkit.records.per_run.ledger import LedgerCause, LedgerRow
 
 
 class Loss(Struct, frozen=True, kw_only=True):
@@ -16,8 +16,9 @@ class Loss(Struct, frozen=True, kw_only=True):
     cause: str
     facts: Facts
     """What its sentence is made of; of a loss on a row of the ledger, which names it and its size, only why."""
-    row: LedgerCause | None = None
-    """The row of the ledger that it is on; None if it is on none. A loss whose row is small is none."""
+    row: LedgerCause | LedgerRow | None = None
+    """The row of the ledger that it is on, by its cause unless there are several of it; None if it is on none. A loss
+    whose row is small is none."""
     remedy: Facts
     """What to try; what its words are made of."""
     per_step_ns: float | None
@@ -44,5 +45,6 @@ class Loss(Struct, frozen=True, kw_only=True):
     chance do not: with these all rules are evaluated."""
 
 
-Rules = Mapping[str, Callable[[LossContext], Loss | None]]
-"""The rules of a subject by the name of what they find; each returns None if it does not apply to the run."""
+Rules = Mapping[str, Callable[[LossContext], Loss | Sequence[Loss] | None]]
+"""The rules of a subject by the name of what they find; each returns None, or nothing, if it does not apply to the
+run."""

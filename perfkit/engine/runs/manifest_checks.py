@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from perfkit.records.aggregate import clock_step_times, step_time_ns
+from perfkit.records.aggregate import clock_step_times, real_steps_ns, step_time_ns
 from perfkit.records.common import Observation
 from perfkit.records.facts import Statement, statement
 from perfkit.records.manifest import Compiled, RankMemory, RankRecord, RunManifest, StepKind, Throughput
@@ -110,7 +110,9 @@ def manifest_metrics(manifest: RunManifest) -> dict[str, Any]:
 
 def at_mean_step(rates: Throughput, times: StepTimes | None) -> Throughput:
     """Return rates for the mean step: manifests of earlier versions have those for the median one."""
-    mean_ns = step_time_ns((times.plain_ns if rates.measured_on == "plain" else times.recorded_ns) if times else [])
+    mean_ns = step_time_ns(
+        (real_steps_ns(times) if rates.measured_on == "plain" else times.recorded_ns) if times else []
+    )
     step_ns = rates.step_ns if mean_ns is None else max(1, round(mean_ns))
     if step_ns == rates.step_ns:
         return rates

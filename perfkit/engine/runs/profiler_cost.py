@@ -11,7 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from perfkit.base.statistics.bootstrap import shift_interval
-from perfkit.records.aggregate import clock_step_times, long_steps_ns, step_time_ns
+from perfkit.records.aggregate import clock_step_times, step_time_ns, usual_steps_ns
 from perfkit.records.facts import Statement, statement
 from perfkit.records.manifest import RankRecord, StepKind
 from perfkit.records.run import ProfilerCost, StepTimes
@@ -25,9 +25,12 @@ def profiler_cost(ranks: Sequence[RankRecord], kinds: Sequence[StepKind]) -> Pro
     times = clock_step_times(ranks, kinds)
     active = [step for step, kind in enumerate(kinds) if kind == "active"] or [0]
     around = kinds[: active[-1]], [*["cold"] * active[0], *kinds[active[0] :]]
-    sides = [_usual(clock_step_times(ranks, some), times.recorded_ns) for some in around]  # type: ignore[arg-type]
+    sides = [
+        usual_steps_ns(replace(times, plain_ns=clock_step_times(ranks, some).plain_ns))  # type: ignore[arg-type]
+        for some in around
+    ]
     is_between = all(sides)
-    times = replace(times, plain_ns=max(sides, key=fmean) if is_between else _usual(times, times.recorded_ns))
+    times = replace(times, plain_ns=max(sides, key=fmean) if is_between else usual_steps_ns(times))
     plain_ns, recorded_ns = _rounded(step_time_ns(times.plain_ns)), _rounded(step_time_ns(times.recorded_ns))
     bounds = shift_interval(times.plain_ns, times.recorded_ns)
     interval_ns = (round(bounds[0]), round(bounds[1])) if bounds else None
@@ -68,12 +71,6 @@ def _why_not_measurable(times: StepTimes, interval_ns: tuple[int, int] | None, *
             return statement("plain_on_one_side")
         return statement("wide_interval", low_ns=low, high_ns=high) if high > _MOST_APART * low else None
     return statement("recorded_steps_faster") if high <= 0 else statement("within_variation", high_ns=high)
-
-
-def _usual(times: StepTimes, recorded_ns: Sequence[int]) -> list[int]:
-    """Return the steps without the profiler that recorded ones stand for (ns)."""
-    unlike = set(long_steps_ns(times.plain_ns, recorded_ns))
-    return [ns for ns in times.plain_ns if ns not in unlike]
 
 
 def _rounded(value: float | None) -> int | None:

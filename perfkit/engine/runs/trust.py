@@ -2,17 +2,17 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from statistics import fmean, median
+from statistics import fmean, pvariance
 from typing import Any, Final
 
 from perfkit.engine.losses.context import MIN_COMMON_SHARE
-from perfkit.records.aggregate import traced_step_ns
+from perfkit.records.aggregate import real_steps_ns, traced_step_ns, usual_steps_ns
 from perfkit.records.common import Finding, Observation
 from perfkit.records.cross_rank import FEWEST_COMPARED_STEPS
 from perfkit.records.facts import statement
 from perfkit.records.per_run.ledger import StepTime
 from perfkit.records.rank import RankReport
-from perfkit.records.run import DOUBTS, CoreLoad, Doubt, DoubtCode, ProfilerCost
+from perfkit.records.run import DOUBTS, CoreLoad, Doubt, DoubtCode, ProfilerCost, StepTimes
 from perfkit.records.trace_header import CoreUse
 
 _BUSY_SHARE: Final = 0.4
@@ -75,6 +75,7 @@ def doubts(
     cost: ProfilerCost | None,
     config: Mapping[str, Any] | None,
     step: StepTime | None = None,
+    times: StepTimes | None = None,
 ) -> list[Doubt]:
     """Return what makes the answer doubtful; its texts are statements.
 
@@ -82,13 +83,14 @@ def doubts(
         cost: of the profiler; None if unknown.
         config: options of the run; None for traces of another program.
         step: the run's step time; None if unknown.
+        times: the steps that the run itself timed; None if unknown.
     """
     walls_ns = traced_step_ns(ranks)
     found = [
         *_busy_machine(loads),
         *_of_findings(seen, sum(walls_ns.values())),
         *_of_times(seen, [*walls_ns.values()]),
-        *_of_steps([ns for number, ns in walls_ns.items() if number is not None], own=config is not None),
+        *_of_steps([ns for number, ns in walls_ns.items() if number is not None], times, own=config is not None),
         *_of_profiler(cost, config or {}),
         *_of_whole_run(step, cost),
     ]
@@ -170,8 +172,8 @@ def _missing(values: Mapping[str, Any]) -> str:
     return statement("ranks_may_be_missing")
 
 
-def _of_steps(walls_ns: Sequence[int], *, own: bool) -> Iterator[Doubt]:
-    """Yield that the recorded steps may not be typical of the run's."""
+def _of_steps(walls_ns: Sequence[int], times: StepTimes | None, *, own: bool) -> Iterator[Doubt]:
+    """Yield that the recorded steps, or those that the step time is the mean of, are too few for how much they vary."""
     count = len(walls_ns)
     if not count:
         return
@@ -180,14 +182,36 @@ def _of_steps(walls_ns: Sequence[int], *, own: bool) -> Iterator[Doubt]:
         remedy = statement("record_steps", steps=_ENOUGH, own=False)
         yield Doubt(code="few_steps", what=statement("steps_recorded", steps=count), remedy=remedy)
         return
-    mean_ns, median_ns = fmean(walls_ns), median(walls_ns)
-    if abs(mean_ns - median_ns) >= MIN_COMMON_SHARE * mean_ns > 0:
+    real_ns = real_steps_ns(times) if times else []
+    if (error := _error([walls_ns], walls_ns)) >= MIN_COMMON_SHARE:
         yield Doubt(
             code="varying_steps",
             what=statement("steps_vary", least_ns=min(walls_ns), most_ns=max(walls_ns)),
             remedy=statement("record_steps", steps=_ENOUGH if count < _ENOUGH else _MANY, own=own),
-            figures={"steps": float(count), "mean_ns": mean_ns, "median_ns": float(median_ns)},
+            figures={"steps": float(count), "mean_ns": fmean(walls_ns), "standard_error": error},
         )
+    elif times and (error := _error([usual_steps_ns(times), times.recorded_ns], real_ns)) >= MIN_COMMON_SHARE:
+        yield Doubt(
+            code="varying_steps",
+            what=statement("step_has_error", error=error),
+            remedy=statement("run_longer"),
+            figures={"steps": float(len(real_ns)), "mean_ns": fmean(real_ns), "standard_error": error},
+        )
+
+
+def _error(kinds_ns: Sequence[Sequence[int]], of_ns: Sequence[int]) -> float:
+    """Return the standard error of the mean of steps, relative to it; 0 if it is unknown.
+
+    Args:
+        kinds_ns: steps of which each kind varies as much.
+        of_ns: the steps that the mean is of.
+    """
+    known = [kind for kind in kinds_ns if kind]
+    degrees = sum(len(kind) - 1 for kind in known)
+    if degrees < 1 or not any(of_ns):
+        return 0.0
+    squares = sum(pvariance(kind) * len(kind) for kind in known)
+    return float((squares / degrees / len(of_ns)) ** 0.5 / fmean(of_ns))
 
 
 def _of_profiler(cost: ProfilerCost | None, config: Mapping[str, Any]) -> Iterator[Doubt]:

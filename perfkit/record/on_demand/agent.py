@@ -25,7 +25,7 @@ from perfkit.record.on_demand.requesting_rank import RequestingRank
 from perfkit.record.on_demand.step_ring import LightStep, StepRing
 from perfkit.record.own_threads import start_own_thread
 from perfkit.record.process_stat import process_identity
-from perfkit.record.recording.loader_watch import prepared_batches
+from perfkit.record.recording.loader_watch import prepared_steps
 from perfkit.record.recording.recording import Recording
 from perfkit.record.step_listener import StepListener
 from perfkit.records.manifest import StepKind
@@ -207,7 +207,7 @@ class CaptureAgent(StepListener):
         if self._capture is not None:
             return "warmup"
         if was_recording:
-            self._warm_from = steps + 1 + prepared_batches()
+            self._warm_from = steps + 1 + prepared_steps()
         return "cold" if steps < self._warm_from else None
 
     @property

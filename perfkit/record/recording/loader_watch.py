@@ -8,7 +8,7 @@ import weakref
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from torch.utils.data import dataloader
 
@@ -24,12 +24,46 @@ from perfkit.record.recording.loader_fetches import (
 )
 from perfkit.record.recording.worker_sampler import FLAG, read_samples
 from perfkit.record.step_listener import Recorder, StepListener
+from perfkit.records.manifest import StepKind
 from perfkit.records.per_rank.loading import RecordedFetch
 from perfkit.records.samples import RecordedSamples
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _MOST_LISTED: Final = 20_000
 _MOST_FILES: Final = 256
 """Files of workers that have ended which are kept: loaders make new workers each epoch."""
+
+
+class _Ahead:
+    """An iterator whose workers prepare batches before they are asked for.
+
+    Args:
+        per_step: batches that a step took of the iterator before it.
+    """
+
+    def __init__(self, iterator: Any, per_step: int) -> None:
+        self._iterator = weakref.ref(iterator)
+        self._received = 0
+        self.per_step = per_step
+        """Batches that the last step which took any has taken."""
+
+    def is_used(self) -> bool:
+        return self._iterator() is not None
+
+    def end_step(self) -> None:
+        if (iterator := self._iterator()) is not None:
+            # In the next epoch of workers that stay, it counts from 0.
+            received, before = iterator._rcvd_idx, self._received
+            self.per_step = received - (before if before <= received else 0) or self.per_step
+            self._received = received
+
+    def steps(self) -> int:
+        """Return for how many steps its workers have batches."""
+        iterator = self._iterator()
+        batches = 0 if iterator is None else iterator._num_workers * (iterator._prefetch_factor or 0)
+        return -(-batches // self.per_step)
 
 
 class LoaderWatch(StepListener):
@@ -40,8 +74,7 @@ class LoaderWatch(StepListener):
         self._folder: str | None = None
         self._own: OwnFetches | None = OwnFetches()
         """None while nothing is timed."""
-        self._with_workers: list[weakref.ref[Any]] = []
-        """Iterators whose workers prepare batches before they are asked for."""
+        self._ahead: list[_Ahead] = []
         self._samples = False
         self._hook_single()
         self._hook_workers()
@@ -63,12 +96,14 @@ class LoaderWatch(StepListener):
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
+    def end_step(self, _step: int, _kind: StepKind, _loss: "Tensor | float | None", /) -> None:
+        for one in self._ahead:
+            one.end_step()
+
     @property
     def prepared(self) -> int:
-        """Most batches that the workers of a loader in use prepare before they are asked for."""
-        living = (one for each in self._with_workers if (one := each()) is not None)
-        workers = [(one._num_workers, one._prefetch_factor) for one in living]
-        return max((count * (each or 0) for count, each in workers), default=0)
+        """Most steps whose batches the workers of a loader in use prepare before they are asked for."""
+        return max((one.steps() for one in self._ahead), default=0)
 
     def since(self, begin_ns: int) -> list[RecordedFetch]:
         """Return the fetches that ended after an instant, in order; the newest if there are very many."""
@@ -117,7 +152,8 @@ class LoaderWatch(StepListener):
             finally:
                 loader.worker_init_fn = own
             # A new list: another thread may be reading the one before.
-            self._with_workers = [*(one for one in self._with_workers if one() is not None), weakref.ref(iterator)]
+            ahead = _Ahead(iterator, self._ahead[-1].per_step if self._ahead else 1)
+            self._ahead = [*(one for one in self._ahead if one.is_used()), ahead]
 
         kind.__init__ = hooked
 
@@ -173,8 +209,8 @@ def watch_loaders() -> LoaderWatch:
     return _watches[0]
 
 
-def prepared_batches() -> int:
-    """Return how many batches the workers of a loader may have prepared before they are asked for."""
+def prepared_steps() -> int:
+    """Return of how many steps the workers of a loader may have prepared the batches before they are asked for."""
     return max((watch.prepared for watch in _watches), default=0)
 
 

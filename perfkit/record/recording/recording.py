@@ -36,7 +36,7 @@ from perfkit.record.monitor.step_times import BACKWARD, DATA, FORWARD, OPTIMIZER
 from perfkit.record.recording.cycle_recorder import CycleRecorder
 from perfkit.record.recording.flight_recorder import collectives_since
 from perfkit.record.recording.host_sampler import HostSampler
-from perfkit.record.recording.loader_watch import SampledWorkers, prepared_batches, watch_loaders
+from perfkit.record.recording.loader_watch import SampledWorkers, prepared_steps, watch_loaders
 from perfkit.record.recording.loss_log import LossLog
 from perfkit.record.recording.manifest_writer import StepMeasurements
 from perfkit.record.recording.pause_log import OpenPause, PauseLog
@@ -426,7 +426,7 @@ class Recording:
         return self._losses.last()
 
     def _kind(self, step: int) -> StepKind:
-        kind = step_kind(self._schedule, step, prepared=prepared_batches())
+        kind = step_kind(self._schedule, step, prepared=prepared_steps())
         return self.kind_in_progress if self.kind_in_progress is not None and kind == "plain" else kind
 
     @property

@@ -5,7 +5,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from perfkit.records.aggregate import clock_step_times, step_time_ns
+from perfkit.records.aggregate import clock_step_times, real_steps_ns, step_time_ns
 from perfkit.records.manifest import RankRecord, StepKind, Throughput
 from perfkit.records.roofline import find_device
 from perfkit.storage.device_table_file import DeviceTable, load_device_table
@@ -49,7 +49,7 @@ def measure_throughput(
     measured_on: Literal["plain", "active"] = "plain" if "plain" in kinds else "active"
     chosen = [step for step, kind in enumerate(kinds) if kind == measured_on]
     times = clock_step_times(ranks, kinds)
-    mean_ns = step_time_ns(times.plain_ns if measured_on == "plain" else times.recorded_ns)
+    mean_ns = step_time_ns(real_steps_ns(times) if measured_on == "plain" else times.recorded_ns)
     if mean_ns is None:
         return None
     step_ns = max(1, round(mean_ns))

@@ -35,7 +35,7 @@ from perfkit.record.lifecycle.failure_guard import fail_with_parent, record_fail
 from perfkit.record.messages import one_line, print_warning
 from perfkit.record.on_demand.agent import CaptureAgent
 from perfkit.record.recording.cycle_recorder import has_profiled
-from perfkit.record.recording.loader_watch import prepared_batches, stop_watching_loaders, watch_loaders
+from perfkit.record.recording.loader_watch import prepared_steps, stop_watching_loaders, watch_loaders
 from perfkit.record.recording.manifest_writer import RunDescription, create_run
 from perfkit.record.recording.pause_log import PauseLog
 from perfkit.record.recording.profiler_options import ProfilerOptions
@@ -244,7 +244,7 @@ class ScriptRecorder:
     def _step_ended(self) -> None:
         run = self._run
         self._samples.end_step()
-        own = "plain" if self._over else step_kind(self._schedule, self._monitor.steps, prepared=prepared_batches())
+        own = "plain" if self._over else step_kind(self._schedule, self._monitor.steps, prepared=prepared_steps())
         captured = None if run is None else run.recording.kind_in_progress
         self._monitor.end_step(captured or own)
         if not self._over:

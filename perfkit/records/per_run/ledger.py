@@ -1,6 +1,5 @@
 """The ledger of a run's step: where its time goes, without rest (metrics.md section 10)."""
 
-from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -87,10 +86,10 @@ class Ledger(Struct, frozen=True, kw_only=True):
     rows: list[LedgerRow]
     """Largest first."""
 
-    def of(self, cause: LedgerCause, steps: Sequence[int] = ()) -> LedgerRow | None:
-        """Return the row of a cause, of several that in these single steps, else the largest; None without one."""
+    def of(self, cause: LedgerCause) -> LedgerRow | None:
+        """Return the row of a cause, of several the largest that is not in single steps; None without one."""
         rows = [row for row in self.rows if row.cause == cause]
-        return next((row for row in rows if row.steps == list(steps)), rows[0] if rows else None)
+        return min(rows, key=lambda row: bool(row.steps), default=None)
 
     @property
     def losses(self) -> list[LedgerRow]:

@@ -29,6 +29,8 @@ SENTENCES: Final[Words] = {
     "steps_differ": "the ranks recorded different steps",
     "steps_recorded": "{steps} step{steps:||s} recorded",
     "steps_vary": "steps take {least_ns:duration} to {most_ns:duration}",
+    "step_has_error": "the step time has a standard error of {error:percent}",
+    "run_longer": "run longer",
     "record_steps": "{own:|--schedule active=|record }{steps}{own:|| steps}",
     "steps_compile": "code was compiled in {steps:|step|steps} {steps:ranges}",
     "skip_them": "record later steps",

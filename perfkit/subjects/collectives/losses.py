@@ -68,23 +68,26 @@ _COMPARE_BANDWIDTH: Final[Facts] = (fact("compare_bandwidth"),)
 """True of any transfer that is not latency, whatever it serves."""
 
 
-def slow_network(context: LossContext) -> Loss | None:
-    """Transfers that take longer than comparable ones."""
-    across, row = context.run.cross_rank, next((row for row in context.ledger.rows if row.slow is not None), None)
-    if across is None or row is None or row.slow is None or row.share < MIN_SHARE:
-        return None
-    return Loss(
-        cause="slow_network",
-        row="slow_network",
-        ranks=tuple(row.slow.ranks),
-        steps=tuple(row.slow.steps),
-        facts=(fact("slow_transfers", slow=row.slow),),
-        evidence={"ratio": row.slow.ratio},
-        remedy=(_check_network(row.slow),),
-        per_step_ns=float(row.slow.gain_ns or 0),
-        change=HEALTHY_NETWORK if len(across.slow_transfers) == 1 else None,
-        blames="network",
-    )
+def slow_network(context: LossContext) -> list[Loss]:
+    """Transfers that take longer than comparable ones, by what makes them slow."""
+    across = context.run.cross_rank
+    is_single = across is not None and len(across.slow_transfers) == 1
+    return [
+        Loss(
+            cause="slow_network",
+            row=row,
+            ranks=tuple(slow.ranks),
+            steps=tuple(slow.steps),
+            facts=(fact("slow_transfers", slow=slow),),
+            evidence={"ratio": slow.ratio},
+            remedy=(_check_network(slow),),
+            per_step_ns=float(slow.gain_ns or 0),
+            change=HEALTHY_NETWORK if is_single else None,
+            blames="network",
+        )
+        for row in context.ledger.rows
+        if (slow := row.slow) is not None
+    ]
 
 
 def _check_network(slow: SlowTransfers) -> Fact:

@@ -71,8 +71,8 @@ def _is_for_single_delays(compared: CrossRankSummary, waited_ns: float) -> bool:
 
 def single_delays(context: LossContext) -> Loss | None:
     """Return the loss for ranks that are late in single steps."""
-    across = context.run.cross_rank
-    if across is None or not across.one_off_gain_ns:
+    across, row = context.run.cross_rank, next((row for row in context.ledger.rows if row.late == "once"), None)
+    if across is None or not across.one_off_gain_ns or row is None:
         return None
     once, ranks = across.one_off_stragglers, all_ranks(across.one_off_stragglers)
     compiles = all(_mostly_compiles(context, rank, [one.step]) for one in once for rank in (one.rank, *one.with_ranks))
@@ -80,7 +80,7 @@ def single_delays(context: LossContext) -> Loss | None:
     steps = (where[0], *(part for one in where[1:] for part in (fact("and"), one)))
     return Loss(
         cause="one_off_straggler",
-        row="late_ranks",
+        row=row,
         ranks=tuple(ranks),
         steps=tuple(steps_of(once)),
         facts=(),

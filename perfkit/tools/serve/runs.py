@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from perfkit.base.formatting import escape_unprintable
 from perfkit.errors import StoreError, TraceError
 from perfkit.record.on_demand.mailbox import DIED, has_died
-from perfkit.records.aggregate import clock_step_times
+from perfkit.records.aggregate import clock_step_times, real_steps_ns
 from perfkit.records.manifest import RunManifest
 from perfkit.storage.discovery import RunLocation, find_runs
 from perfkit.storage.filenames import rank_in_name
@@ -180,7 +180,7 @@ def _progress(location: RunLocation, manifest: RunManifest | None) -> tuple[int,
 
 def _walls_ns(manifest: RunManifest) -> list[int]:
     times = clock_step_times(manifest.ranks, manifest.step_kinds)
-    return list(times.plain_ns or times.recorded_ns)
+    return real_steps_ns(times) or times.recorded_ns
 
 
 def _what(manifest: RunManifest) -> str:

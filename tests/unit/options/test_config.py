@@ -151,6 +151,7 @@ def test_what_is_known_only_later() -> None:
     with pytest.raises(UsageError, match="ranks 0 to 0"):
         config.check_world(1)
     assert RunConfig(profile=False, steps=2).total_steps(100) == 2
+    assert RunConfig(accumulate=4).total_steps(100, prepared=6) == default_steps(Schedule(), prepared=2)
 
 
 def test_options_of_workloads_and_scripts_are_described_alike() -> None:

@@ -9,6 +9,7 @@ from perfkit.records.aggregate import (
     OTHER_DETAILS,
     add_idle_causes,
     clock_step_times,
+    real_steps_ns,
     step_time_ns,
     traced_step_ns,
 )
@@ -65,6 +66,19 @@ def test_a_step_after_a_pause_counts_only_if_there_are_no_others() -> None:
     assert clock_step_times([one], KINDS) == StepTimes(plain_ns=[4], recorded_ns=[5, 7])
     two = replace(one, pauses=[pause, replace(pause, step=3)])
     assert clock_step_times([two], KINDS).plain_ns == [1, 4]
+
+
+def test_steps_without_the_profiler_are_real_and_recorded_ones_too_where_those_are_longer() -> None:
+    def real(plain_ns: list[int], recorded_ns: list[int]) -> list[int]:
+        return real_steps_ns(StepTimes(plain_ns=plain_ns, recorded_ns=recorded_ns))
+
+    assert real([90], [100, 104]) == [90]
+    assert real([120], [100, 104]) == [120, 100, 104]
+    assert real([120], []) == [120]
+    assert real([], [100, 104]) == []
+    assert real([90, 900], [100, 104]) == [90, 900]  # a long step, which no recorded one stands for
+    assert real([110, 900], [100, 104]) == [110, 900, 100, 104]
+    assert real([900], [100, 104]) == [900]
 
 
 def test_traced_steps_are_matched_by_number() -> None:

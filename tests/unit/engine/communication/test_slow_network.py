@@ -73,7 +73,8 @@ def test_each_cause_has_its_own_price(tmp_path: Path) -> None:
     both = Cluster("tp", {"dp": 4, "tp": 2}, model, per_host=4, jitter=0.02, steps=10)
     link, congested = Faults(links={(2, 3): 3.0}), Faults(congested={3: 3.0, 7: 3.0})
     step_us = simulate(both._replace(faults=link._replace(congested=congested.congested)), tmp_path)
-    (run,) = perfkit.analyze(tmp_path).runs
+    report = perfkit.analyze(tmp_path)
+    (run,) = report.runs
     assert run.cross_rank is not None
     assert run.ledger is not None
     true_us = {
@@ -89,6 +90,11 @@ def test_each_cause_has_its_own_price(tmp_path: Path) -> None:
     assert sum(row.ns for row in rows) == pytest.approx(1000 * all_us, rel=0.02)
     assert run.cross_rank.slow_transfers_gain_ns == pytest.approx(1000 * all_us, rel=0.02)
     assert [places(row)[0] for row in rows] == ["ranks 2 and 3", "steps 3 and 7"]
+    advice = {one.recommendation: one.potential_saving_ns for one in report.insights if one.rule == "slow_network"}
+    assert advice == {
+        "check the network cards and links of ranks 2 and 3": pytest.approx(rows[0].ns, rel=0.05),
+        "find what else uses the network in these steps: checkpoints, input, other jobs": pytest.approx(rows[1].ns),
+    }
 
 
 # ---- noise -----------------------------------------------------------------------------------------------------------

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from perfkit.engine.runs.trust import doubts
-from perfkit.records.aggregate import step_time
+from perfkit.records.aggregate import real_steps_ns, step_time
 from perfkit.records.common import Observation
 from perfkit.records.manifest import StepKind
 from perfkit.records.rank import RankReport
-from perfkit.records.run import CoreLoad, Doubt, ProfilerCost
+from perfkit.records.run import CoreLoad, Doubt, ProfilerCost, StepTimes
 from perfkit.report.wording import worded
 from perfkit.report.wording.trust import trust_line
 from tests.support.reports.report_builders import MS, make_cost, make_rank, make_record, make_step
@@ -35,7 +35,9 @@ def found(
     plain_ms: Sequence[int] = (),
 ) -> list[Doubt]:
     ranks = [rank_of(*walls_ms)]
-    return worded(doubts(seen, loads, ranks, cost, config, step_time([ms * MS for ms in plain_ms], ranks)))
+    recorded_ns = [ms * MS for ms in walls_ms] if plain_ms else []
+    times = StepTimes(plain_ns=[ms * MS for ms in plain_ms], recorded_ns=recorded_ns)
+    return worded(doubts(seen, loads, ranks, cost, config, step_time(real_steps_ns(times), ranks), times))
 
 
 def test_equal_steps_on_a_quiet_machine_leave_no_doubt() -> None:
@@ -131,7 +133,24 @@ def test_steps_of_which_some_are_far_longer_are_a_doubt_and_more_of_them_less_so
     assert [(one.code, one.remedy) for one in doubts_found] == ([("varying_steps", remedy)] if remedy else [])
     if len(walls_ms) == 3:
         assert doubts_found[0].what == "steps take 100 ms to 160 ms"
-        assert doubts_found[0].figures == {"steps": 3, "mean_ns": 120 * MS, "median_ns": 100 * MS}
+        assert doubts_found[0].figures == {"steps": 3, "mean_ns": 120 * MS, "standard_error": pytest.approx(1 / 6)}
+
+
+@pytest.mark.parametrize(
+    ("plain_ms", "what"),
+    [
+        ([60], "the step time has a standard error of 35 %"),
+        ([60, 60], "the step time has a standard error of 24 %"),
+        ([60] * 30, ""),
+        ([120], ""),  # no shorter than recorded ones, which it is averaged with
+        ([120, 130, 900], ""),
+    ],
+)
+def test_a_step_that_is_the_mean_of_few_which_vary_is_a_doubt(plain_ms: Sequence[int], what: str) -> None:
+    doubts_found = found(walls_ms=(80, 120) * 5, plain_ms=plain_ms)
+    assert [(one.what, one.remedy) for one in doubts_found if one.code == "varying_steps"] == (
+        [(what, "run longer")] if what else []
+    )
 
 
 def test_a_profiler_that_takes_much_of_the_step_is_a_doubt() -> None:

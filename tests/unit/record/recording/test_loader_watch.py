@@ -1,6 +1,7 @@
 """Loaders that are timed return what they return otherwise."""
 
 import errno
+import gc
 import hashlib
 import os
 import pickle
@@ -25,7 +26,7 @@ from perfkit.record.recording.loader_fetches import (
     read_fetches,
     time_fetches,
 )
-from perfkit.record.recording.loader_watch import prepared_batches, watch_loaders
+from perfkit.record.recording.loader_watch import prepared_steps, watch_loaders
 
 
 class Clock:
@@ -272,11 +273,37 @@ def test_what_other_threads_of_a_worker_compute_is_no_waiting_for_storage(worker
     assert (cpu_ns > 1e9 * dataset.computed_s / 2) == (worker >= 0)
 
 
+def take(batches: Iterator[Any], count: int) -> None:
+    """Take the batches of a step."""
+    for _ in range(count):
+        next(batches)
+    watch_loaders().end_step(0, "plain", None)
+
+
 def test_batches_that_workers_prepare_are_those_of_loaders_in_use() -> None:
     watch_loaders()
-    before = prepared_batches()
+    before = prepared_steps()
     iterator = iter(DataLoader(Numbers(), batch_size=4, num_workers=2, prefetch_factor=before + 3))
-    next(iterator)
-    assert prepared_batches() == 2 * (before + 3)
+    take(iterator, 1)
+    assert prepared_steps() == 2 * (before + 3)
     del iterator
-    assert prepared_batches() == before
+    assert prepared_steps() == before
+
+
+def test_steps_of_several_batches_use_up_what_workers_have_prepared_sooner() -> None:
+    gc.collect()  # loaders of other tests
+    watch_loaders()
+    loader = DataLoader(Numbers(), batch_size=1, num_workers=2, prefetch_factor=3, persistent_workers=True)
+    first = iter(loader)
+    for batches, steps in ((1, 6), (4, 2), (4, 2), (6, 1)):
+        take(first, batches)
+        assert prepared_steps() == steps
+    watch_loaders().end_step(4, "plain", None)  # without a batch
+    assert prepared_steps() == 1
+    take(iter(loader), 5)  # the same workers in the next epoch
+    assert prepared_steps() == 2
+    del first
+    second = iter(DataLoader(Numbers(), batch_size=1, num_workers=2, prefetch_factor=4))
+    assert prepared_steps() == 2  # as far as is known
+    take(second, 2)
+    assert prepared_steps() == 4
