@@ -90,6 +90,14 @@ class ScriptConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fie
     fill_ranks: Annotated[
         bool, EXTENT, Meta(description="Replace {ranks} in the script's arguments by the number of ranks.")
     ] = False
+    check_replicas: Annotated[
+        bool,
+        SUPERVISES,
+        Meta(
+            description="Compare the ranks' first batches, by a hash, and some of their parameters after two updates "
+            "(docs/record/scripts.md)."
+        ),
+    ] = True
     report: Annotated[
         bool, COMMON, LOCATES, Meta(description="Print the summary of perfkit analyze at the end, on stderr.")
     ] = True

@@ -86,6 +86,8 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "not_compiled": "Compilation was requested, but no graph was compiled.",
     "compilation_recorded": "Code was compiled or loaded during recorded steps, so their times include that.",
     "oversubscribed": "CPU ranks use more threads than their host has cores.",
+    "same_batches": "Data-parallel ranks train on the same batches.",
+    "replicas_differ": "Ranks that reduce their gradients without a wrapper have different parameters.",
     "injected_delay": "A delay was injected on purpose (--inject).",
     "unreadable_sweep": "sweep.json cannot be read.",
     "point_failed": "A point of a sweep failed and left no run.",

@@ -36,6 +36,17 @@ class RankMemory(Struct, frozen=True, kw_only=True):
     optimizer_bytes: int
 
 
+class ReplicaCheck(Struct, frozen=True, kw_only=True):
+    """What a rank of a script trained on and from, to compare with other ranks (metrics.md section 9)."""
+
+    batches: list[str] = []
+    """Hashes of its first batches, at most four: of what its model was given, else of what its loader returned."""
+    parameters: list[float] = []
+    """Two elements of each of its optimizer's largest matrices, after two updates."""
+    parameters_bytes: int | None = None
+    """Size of all that the optimizer updates; None if it was not read."""
+
+
 class RankRecord(Struct, frozen=True, kw_only=True):
     """Record of one rank: where it ran, and the duration of each of its steps by its own clock."""
 
@@ -65,6 +76,8 @@ class RankRecord(Struct, frozen=True, kw_only=True):
     """Checkpoints, evaluations and logging beside the steps, in order of time; at most the last 10,000."""
     earlier_pauses: list[EarlierPauses] = []
     """Those before, by phase."""
+    check: ReplicaCheck | None = None
+    """None with `--no-check-replicas`, or if it shows nothing; only of scripts."""
 
 
 class MeshDimension(Struct, frozen=True, kw_only=True):

@@ -11,6 +11,8 @@ from perfkit.engine.losses.context import TINY_BYTES, DimensionTime, LossContext
 from perfkit.records.aggregate import MAJORITY
 from perfkit.records.cross_rank import MatchedCollectiveStat
 from perfkit.records.facts import Facts, fact
+from perfkit.records.rank import RankReport
+from perfkit.records.run import RunReport
 
 REPLICATED: Final = frozenset({"dp", "replicate"})
 _SHARDED: Final = frozenset({"shard"})
@@ -115,7 +117,7 @@ def _reduce_less(context: LossContext, one: DimensionTime) -> Facts:
         larger = () if full else (fact("or_larger_batch"),)
         return (fact("accumulate", times=2 * _accumulated(context)), *larger)
     larger = () if full else (fact("or_larger_batch_loop"),)
-    return (fact("accumulate_loop", batches=micro_batches(context), larger=larger),)
+    return (fact("accumulate_loop", batches=micro_batches(context.run), larger=larger),)
 
 
 def _has_one_bucket(context: LossContext, one: DimensionTime) -> bool:
@@ -138,20 +140,25 @@ def is_latency(context: LossContext, row: MatchedCollectiveStat) -> bool:
     return row.bytes <= TINY_BYTES if alpha_ns is None else alpha_ns > MAJORITY * row.transfer_ns > 0
 
 
-def micro_batches(context: LossContext) -> int:
+def micro_batches(run: RunReport) -> int:
     """Return how often DDP's model is called per update of its parameters; 1 if that is unknown or varies."""
-    phases = [phase for rank in context.run.ranks for phase in rank.phases]
+    phases = [phase for rank in run.ranks for phase in rank.phases]
     calls = sum(phase.count for phase in phases if phase.name == DDP_FORWARD)
     updates = sum(phase.count for phase in phases if phase.name.startswith(_OPTIMIZER_STEP))
     return max(1, calls // updates) if updates and calls % updates == 0 else 1
 
 
-def reduced_each(context: LossContext, batches: int) -> bool:
+def updates_of(rank: RankReport) -> int:
+    """Return how often optimizers of a rank stepped in the recorded steps."""
+    return sum(row.count for row in rank.phases if row.name.startswith(_OPTIMIZER_STEP))
+
+
+def reduced_each(run: RunReport, batches: int) -> bool:
     """Return whether DDP reduces each bucket of gradients as often as there are micro-batches, not once per update."""
     counts: dict[tuple[int | None, str | None, int | None], int] = defaultdict(int)
     updates: dict[int | None, int] = {}
-    for rank in context.run.ranks:
-        updates[rank.rank] = sum(row.count for row in rank.phases if row.name.startswith(_OPTIMIZER_STEP))
+    for rank in run.ranks:
+        updates[rank.rank] = updates_of(rank)
         for row in rank.collectives:
             if row.ddp_bucket:
                 counts[rank.rank, row.group, row.bytes] += row.count

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from perfkit.engine.runs.manifest_checks import compile_findings, compiled_steps, oversubscription
+from perfkit.engine.runs.replicas import replica_findings
 from perfkit.records.common import Observation
 from perfkit.records.manifest import CaptureRecord, RunManifest
 from perfkit.records.rank import RankReport
@@ -32,6 +33,7 @@ def run_findings(
         yield from compiled_steps(ranks)
     if manifest:
         yield from _manifest_findings(manifest, set(communicated))
+        yield from replica_findings(ranks, manifest.ranks, world_size)
 
 
 def _missing_ranks(ranks: list[RankReport], world_size: int, manifest: RunManifest | None) -> list[Observation]:

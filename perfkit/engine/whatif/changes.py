@@ -8,7 +8,7 @@ from perfkit.engine.step_graph.graph import StepGraph
 from perfkit.engine.whatif.change import Change, ChangeError
 from perfkit.engine.whatif.effects.compute import ScaleCompute
 from perfkit.engine.whatif.effects.device import FuseKernels, RemoveSync, ScaleCopies
-from perfkit.engine.whatif.effects.gradients import Accumulate, BucketCap, RemoveOverlap
+from perfkit.engine.whatif.effects.gradients import Accumulate, BucketCap, NoSync, RemoveOverlap
 from perfkit.engine.whatif.effects.host import RemoveProfiler, ScaleIdle, ScaleInput
 from perfkit.engine.whatif.effects.modules import ScaleModule
 from perfkit.engine.whatif.effects.ranks import ScaleRank
@@ -36,6 +36,7 @@ CHANGES: Final[tuple[type[Change], ...]] = (
     ScaleBandwidth,
     HealthyNetwork,
     Ranks,
+    NoSync,
     BucketCap,
     RemoveOverlap,
     Accumulate,
@@ -46,6 +47,7 @@ NO_INPUT: Final = "input=0"
 NO_COPIES: Final = "copies=0"
 HEALTHY_NETWORK: Final = HealthyNetwork.example
 NO_SYNCHRONISATION: Final = "sync=removed"
+REDUCED_ONCE: Final = NoSync.example
 
 
 def healthy_ranks(ranks: Iterable[int]) -> str:
@@ -70,6 +72,8 @@ def parse_change(text: str) -> Change:
         ChangeError: it describes none.
     """
     subject, _, value = text.rpartition("=")
+    if text == REDUCED_ONCE:  # has no value
+        subject, value = text, ""
     for kind in CHANGES:
         if match := re.fullmatch(kind.subject, subject, re.DOTALL):
             try:

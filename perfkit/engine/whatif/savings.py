@@ -14,6 +14,7 @@ from perfkit.engine.whatif.changes import (
     NO_COPIES,
     NO_INPUT,
     NO_SYNCHRONISATION,
+    REDUCED_ONCE,
     free_transfers,
     healthy_ranks,
     no_idle,
@@ -73,6 +74,7 @@ def _changes_of_transfers(run: RunReport) -> Iterator[str]:
     if "communication" in _large(run) and run.dimensions:
         for row in run.dimensions.rows:
             yield free_transfers(row.dimension)
+        yield REDUCED_ONCE
 
 
 def _changes_of_own_time(run: RunReport) -> Iterator[str]:

@@ -100,7 +100,7 @@ class ScriptRecorder:
         self._annotations = Annotations()
         self._backward = BackwardPasses(self._annotations, self._on_backward, self._on_error)
         module = config.step_rule.name if self._counts_forward else None  # else it is the name of an optimizer
-        self._samples = SampleCounter(config.samples_per_step)
+        self._samples = SampleCounter(config.samples_per_step, check_replicas=config.check_replicas)
         self._forward = ForwardPasses(
             module, self._annotations, self._on_forward, self._on_error, self._samples.note_inputs
         )
@@ -186,6 +186,11 @@ class ScriptRecorder:
     def _counts_forward(self) -> bool:
         return self._config.step_rule.kind == "forward"
 
+    @property
+    def _is_active(self) -> bool:
+        """Whether the step in progress is one of those that are recorded."""
+        return self._run is not None and step_kind(self._schedule, self._run.recording.steps) == "active"
+
     def _is_busy(self) -> bool:
         return self._busy or self._pauses.in_progress
 
@@ -203,6 +208,7 @@ class ScriptRecorder:
 
     def _on_optimizer_step(self, optimizer: Optimizer) -> None:
         self._pauses.trains()
+        self._samples.checks.after_update(optimizer)
         self._note(optimizer, lambda: self._counter.after_optimizer_step(optimizer, in_backward=in_backward()))
 
     def _on_scaler_step(self, optimizer: Any) -> None:
@@ -212,6 +218,7 @@ class ScriptRecorder:
     def _on_backward(self, loss: Any) -> None:
         self._pauses.trains()
         self._backward_threads.add(threading.current_thread())
+        self._samples.checks.after_backward(recorded=self._is_active)
         self._note(loss, self._counter.after_backward)
 
     def _on_forward(self, module: nn.Module) -> None:

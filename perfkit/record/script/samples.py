@@ -7,16 +7,17 @@ only in recorded steps: modules that are compiled while their calls are hooked a
 
 import functools
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 import torch
 from msgspec import Struct
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import dataloader
 
-from perfkit.records.manifest import SamplesFrom
+from perfkit.record.script.replica_checks import ReplicaChecks, tensors_in
+from perfkit.records.manifest import ReplicaCheck, SamplesFrom
 
 COUNTED_STEPS: Final = 4
 """Step 0, which may have more batches (an evaluation, a loader that reads ahead), and three that must agree."""
@@ -36,7 +37,8 @@ UNKNOWN_SAMPLES: Final = StepSamples()
 class SampleCounter:
     """Counts the samples of the steps of this process."""
 
-    def __init__(self, told: int | None) -> None:
+    def __init__(self, told: int | None, *, check_replicas: bool = True) -> None:
+        self.checks = ReplicaChecks(enabled=check_replicas)
         self._option = told
         self._told = self._times_told = 0
         self._told_in_step: int | None = None
@@ -59,7 +61,7 @@ class SampleCounter:
         def hooked(iterator: Any) -> Any:
             batch = following(iterator)
             with suppress(Exception):  # the outermost boundary: beyond it is the script
-                self.note_batch(iterator)
+                self.note_batch(iterator, batch)
             return batch
 
         def undo() -> None:
@@ -69,16 +71,20 @@ class SampleCounter:
         owner.__next__ = hooked
         self._undo = undo
 
-    def note_batch(self, iterator: Any) -> None:
+    def note_batch(self, iterator: Any, batch: Any = None) -> None:
         """Note a batch of a loader; one that is loaded without gradients is not trained on."""
         if self.is_counting and torch.is_grad_enabled():
             _add(self._batches[-1], id(iterator._index_sampler), _batch_size(iterator))
+            self.checks.note_batch(batch)
 
     def note_inputs(self, module: nn.Module, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         """Note what a forward pass begins with; one without gradients, or of a model that is evaluated, is none."""
-        if self.is_counting and torch.is_grad_enabled() and vars(module).get("training", True):
+        if torch.is_grad_enabled() and vars(module).get("training", True):
             with suppress(Exception):  # as above: a tensor may be of a class of the script's
-                _add(self._inputs[-1], id(module), _first_dimension((*arguments, *named.values())))
+                inputs = *arguments, *named.values()
+                if self.is_counting:
+                    _add(self._inputs[-1], id(module), _first_dimension(inputs))
+                self.checks.note_inputs(inputs)
 
     def note_told(self, samples: int | None) -> None:
         """Note what `perfkit.step(samples=…)` says of the step that it ends."""
@@ -107,6 +113,11 @@ class SampleCounter:
             if (count := _agreed(counted)) is not None:
                 return StepSamples(count=count, source=source)  # type: ignore[arg-type]  # one of them
         return StepSamples(reason=self._why_unknown())
+
+    def check(self) -> ReplicaCheck | None:
+        """Return what shows whether the ranks are replicas, as far as it is known by now."""
+        loaded = _agreed(self._batches)
+        return self.checks.result(is_whole_batch=loaded is not None and loaded == _agreed(self._inputs))
 
     def _begin_step(self) -> None:
         self._batches.append({})
@@ -157,14 +168,5 @@ def _batch_size(iterator: Any) -> int | None:
 def _first_dimension(inputs: tuple[Any, ...]) -> int | None:
     """Return the first dimension that all input tensors share; None if they differ, or there are none."""
     with torch._C.DisableTorchFunction():
-        sizes = {tensor.shape[0] for tensor in _tensors(inputs) if tensor.dim()}
+        sizes = {tensor.shape[0] for tensor in tensors_in(inputs) if tensor.dim()}
     return sizes.pop() if len(sizes) == 1 else None
-
-
-def _tensors(inputs: tuple[Any, ...]) -> Iterator[Tensor]:
-    """Yield the tensors of a call, and of the mappings (batches by name) in it."""
-    for one in inputs:
-        if isinstance(one, Tensor):
-            yield one
-        elif isinstance(one, Mapping):
-            yield from (value for value in one.values() if isinstance(value, Tensor))

@@ -83,14 +83,14 @@ class ScriptRun:
         """Write what was measured now that the schedule is over: the script may end where no code of ours runs."""
         recording, ranks = self.recording, self.ranks
         measured = self._measurements(wait=False)
-        record = rank_record(ranks.rank, self._topology, measured)
+        record = self._record(measured)
         write_exit_record(recording.folder, record, measured.kinds, self._samples.result(), ended=False)
         assemble_manifest(recording.folder, ranks.world_size, ranks.info.launcher)
 
     def complete(self, error: BaseException | None, counter: StepCounter, outcome: OutcomeReporter) -> None:
         """Write this rank's part of the manifest, and the whole of it if this rank failed first or ended last."""
         measured = self._measured or self._measurements(wait=False)
-        record = rank_record(self.ranks.rank, self._topology, measured)
+        record = self._record(measured)
         if error is not None:
             self._complete_failed(error, record, measured.kinds, counter.count, outcome)
         elif not (self.recording.folder / FAILURE_NAME).exists():
@@ -111,7 +111,7 @@ class ScriptRun:
         has_failed = (folder / FAILURE_NAME).exists()
         if not has_failed:  # first: without it, this rank would be taken for one that was killed
             measured = self._measured or self._measurements(wait=False)
-            record = rank_record(self.ranks.rank, self._topology, measured)
+            record = self._record(measured)
             write_exit_record(folder, record, measured.kinds, self._samples.result(), code=code)
         self.hangs.stop(None)
         if self.captures.recording_in_progress is None:  # else the steps that it has recorded are lost
@@ -153,6 +153,10 @@ class ScriptRun:
                 outcome.report_failure(folder, failure.rank, ranks.world_size, counter.count, cause)
             elif not reported:
                 outcome.report_end(folder, describe_steps(counter))
+
+    def _record(self, measured: StepMeasurements) -> RankRecord:
+        record = rank_record(self.ranks.rank, self._topology, measured)
+        return msgspec.structs.replace(record, check=self._samples.check())
 
     def _measurements(self, wait: bool) -> StepMeasurements:
         """Return what was measured and can be known of a script; step 0 is timed from the script's start."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from perfkit.base.formatting import duration, listed, ranges, shell_word
+from perfkit.base.formatting import duration, listed, ranges, shell_word, size
 from perfkit.base.step_numbers import numbered
 from perfkit.records.facts import Words
 
@@ -55,6 +55,14 @@ def _compiled(steps: Sequence[int], longest_ns: int, step: int, rank: int | None
 def _injected_delay(delay_ns: int, phase: str, rank: int | None) -> str:
     who = "every rank" if rank is None else f"rank {rank}"
     return f"a delay of {duration(delay_ns)} was injected into {phase} of {who} (--inject)"
+
+
+def _replicas_differ(ranks: Sequence[int], bytes: int) -> str:  # noqa: A002
+    who = f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)}"
+    return (
+        f"the parameters of {who} differ from rank 0's, although as many bytes are all-reduced per step "
+        f"({size(bytes)}): broadcast rank 0's before the first step"
+    )
 
 
 def _several_jobs(folder: str, labels: Sequence[str]) -> str:
@@ -124,6 +132,11 @@ RUNS: Final[Words] = {
         "the {ranks} ranks on {host} use {threads} threads on {cores} cores: waiting OpenMP threads spin, which can "
         "make steps many times longer; use --threads or OMP_NUM_THREADS"
     ),
+    "same_batches": (
+        "all {ranks} ranks train on equal batches ({batches} compared by a hash): give each its part "
+        "(DistributedSampler), or a seed of its own"
+    ),
+    "replicas_differ": _replicas_differ,
     "injected_delay": _injected_delay,
     "several_jobs": _several_jobs,
     "not_a_regular_file": _not_a_regular_file,

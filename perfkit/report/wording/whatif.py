@@ -58,6 +58,7 @@ APPLIES_TO: Final[Words] = {
     ),
     "of_ranks": "{count} ranks, ",
     "buckets_become": "{before:.3g} buckets per step and rank of {size:size} become {after:.3g}",
+    "reductions": "{count:.3g} reductions per step and rank, ",
     "collectives": "{count:.3g} collectives per step and rank",
     "micro_steps_of": "{count} per step, of {ns:duration} each",
 }
@@ -96,6 +97,8 @@ ASSUMPTIONS: Final[Words] = {
     "one_by_one": "the same collectives follow one after the other, and take as long as they did beside computation",
     "repeats_all": "each micro-step repeats everything from the begin of the step until its last gradients are ready "
     "to be averaged, loading included, without collectives",
+    "last_reduces": "the last of {count} micro-batches reduces the gradients of all",
+    "hooks_stay": "the host's work for these reductions stays",
     "did_not_accumulate": "the run did not accumulate before",
 }
 REFUSALS: Final[Words] = {
@@ -105,7 +108,7 @@ REFUSALS: Final[Words] = {
         "each other: give one of them"
     ),
     "unexpected": lambda value, expected: f"'{_short(value, _LONGEST_CHANGE)}' is not {expected}",
-    "word": "{word}",
+    "word": lambda word: word or "expected here",
     "factor": "0 or a factor up to {most:.0f}x, such as 0.5x",
     "rank_factor": "healthy, 0 or a factor up to {most:.0f}x, such as 0.5x",
     "positive_factor": "a factor above 0 up to {most:.0f}x, such as 2x",
@@ -134,6 +137,7 @@ REFUSALS: Final[Words] = {
     "waits_for_itself": "these changes contradict the order of the steps: a part would have to wait for itself",
     "nothing_overlaps": "no rank does anything between a collective and the wait for it",
     "no_gradients": "the traces do not show where a step's gradients are complete (no collective averages them)",
+    "reduced_once": "the run is not known to reduce DDP's buckets in each of several micro-batches",
     "no_buckets": "the run has no all-reduces of gradients that overlap with backward",
     "sizes_unknown": "the traces do not contain the sizes of the buckets (record with --record-shapes)",
 }

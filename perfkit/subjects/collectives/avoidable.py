@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, cast
 from perfkit.engine.losses.context import MIN_SHARE, LossContext
 from perfkit.engine.losses.dimensions import DDP_FORWARD, REPLICATED, is_latency, micro_batches, reduced_each
 from perfkit.engine.losses.loss import Loss, Rules
+from perfkit.engine.whatif.changes import REDUCED_ONCE
 from perfkit.records.cross_rank import MatchedCollectiveStat
 from perfkit.records.facts import fact
 from perfkit.records.rank import CollectiveStat
@@ -58,8 +59,8 @@ def unreported(found: Iterable[Avoidable], rows: Iterable[MatchedCollectiveStat]
 
 
 def _each_micro_batch(context: LossContext) -> Avoidable | None:
-    batches = micro_batches(context)
-    if batches < 2 or not reduced_each(context, batches):
+    batches = micro_batches(context.run)
+    if batches < 2 or not reduced_each(context.run, batches):
         return None
     saving_ns = _saving(context, _is_bucket, (batches - 1) / batches)
     saved_ns = sum(saving_ns.values())
@@ -73,6 +74,8 @@ def _each_micro_batch(context: LossContext) -> Avoidable | None:
         evidence={"micro_batches": float(batches), "exposed_ns": sum(_exposed(context, _is_bucket).values())},
         remedy=(fact("no_sync", skipped=batches - 1, count=batches),),
         per_step_ns=saved_ns,
+        # Where a replay does not explain the waiting, the bound is all that is known.
+        change=REDUCED_ONCE if context.predicted_saving(REDUCED_ONCE) is not None else None,
     )
     return Avoidable(loss, _is_bucket, saving_ns)
 
@@ -132,8 +135,8 @@ def _tiny(context: LossContext) -> Avoidable | None:
 
 def _fewest_buckets(context: LossContext, carried: float) -> int:
     """Return how many buckets DDP would make of so many bytes per step by default."""
-    batches = micro_batches(context)
-    passes = batches if reduced_each(context, batches) else 1
+    batches = micro_batches(context.run)
+    passes = batches if reduced_each(context.run, batches) else 1
     return passes * (1 + ceil(carried / passes / _BUCKET_BYTES))
 
 

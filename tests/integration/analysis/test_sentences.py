@@ -7,6 +7,7 @@ from statistics import fmean
 import pytest
 from msgspec.structs import replace
 
+from perfkit.errors import UsageError
 from perfkit.pipeline.analyze import analyze
 from perfkit.pipeline.whatif import predict
 from perfkit.records.report import Insight, Report
@@ -464,7 +465,13 @@ def test_gradients_reduced_in_each_micro_batch_need_no_sync(
     if said:
         saved_ns = found["each_micro_batch"].potential_saving_ns
         assert saved_ns == pytest.approx((batches - 1) * MS, rel=0.1)
+        prediction = predict(tmp_path, ["no_sync"]).prediction
+        assert prediction is not None
+        assert prediction.saving_ns == saved_ns
         assert "transfer" not in found
+    else:
+        with pytest.raises(UsageError, match="in each of several micro-batches"):
+            predict(tmp_path, ["no_sync"])
 
 
 def test_a_straggler_is_no_skew_of_the_start(tmp_path: Path) -> None:

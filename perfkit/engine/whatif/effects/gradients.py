@@ -1,11 +1,13 @@
 """Changes of when and how gradients are averaged: without overlap, in other buckets, after several micro-steps."""
 
+from collections import defaultdict
 from dataclasses import replace
 from math import ceil
 from typing import ClassVar, Final, Self
 
 import numpy as np
 
+from perfkit.engine.losses.dimensions import micro_batches, reduced_each, updates_of
 from perfkit.engine.step_graph.graph import (
     ARRIVAL,
     COMMUNICATION,
@@ -17,13 +19,14 @@ from perfkit.engine.step_graph.graph import (
     Edges,
     StepGraph,
 )
-from perfkit.engine.whatif.altered import Altered, Floats, joined_edges
+from perfkit.engine.whatif.altered import Altered, Floats, Mask, joined_edges
 from perfkit.engine.whatif.awaited import Awaited, find_awaited, first_nodes, joined_points
 from perfkit.engine.whatif.change import Change, ChangedRun, ChangeError, Effect
 from perfkit.engine.whatif.effects.transfers import latency_ns, latency_of
-from perfkit.engine.whatif.parts import per_rank_and_step
+from perfkit.engine.whatif.parts import per_rank_and_step, time_per_step
 from perfkit.engine.whatif.values import Removal, read_size, read_whole
 from perfkit.records.facts import fact
+from perfkit.records.run import RunReport
 from perfkit.trace.intervals import Ints
 
 
@@ -179,6 +182,66 @@ def _first_edges(graph: StepGraph) -> tuple[Ints, Ints, Ints]:
     found = np.flatnonzero(of_stream | np.isin(edges.target, first[first >= 0]))
     target = edges.target[found]
     return found, np.searchsorted(np.array(graph.ranks), nodes.rank[target]), step[target]
+
+
+class NoSync(Removal, frozen=True):
+    """DDP reduces the gradients of the last micro-batch of each update alone: the other reductions take no time."""
+
+    example: ClassVar = "no_sync"
+    help: ClassVar = "DDP reduces gradients once per update"
+    subject: ClassVar = "no_sync()"
+    word: ClassVar = ""
+    tried: ClassVar = ("no_sync",)
+    is_single: ClassVar = True
+
+    def apply(self, run: ChangedRun) -> Effect:
+        """Leave out the transfers of all but the last micro-batch, and what ranks wait for each other there."""
+        batches = micro_batches(run.report)
+        early = _early_reductions(run.graph, run.report, batches)
+        if not early.any():
+            raise ChangeError(fact("reduced_once"))
+        parts = np.asarray(early[run.graph.parts.node])
+        what = (
+            fact("reductions", count=int(early.sum()) / per_rank_and_step(run.graph)),
+            *time_per_step(run.state, parts),
+        )
+        arrivals = early[run.graph.edges.target] & (run.graph.edges.kind == ARRIVAL)
+        state = run.state.scaled(parts, 0.0).without(np.asarray(arrivals))
+        return Effect(state, what, [fact("last_reduces", count=batches), fact("hooks_stay")])
+
+
+def _early_reductions(graph: StepGraph, run: RunReport, batches: int) -> Mask:
+    """Return DDP's reductions of all but the last micro-batch of each update: of those of a size, the first ones.
+
+    None are if the run is not known to reduce each bucket in each micro-batch.
+    """
+    nodes, joined = graph.nodes, joined_points(graph)
+    early = np.zeros(len(nodes.start), np.bool_)
+    if batches < 2 or not reduced_each(run, batches):
+        return early
+    of_update = _reductions_per_update(run)
+    named = np.append([name == "all_reduce" for name in graph.names], False)[nodes.name]
+    own = np.flatnonzero(named & (joined >= 0))
+    own = own[np.lexsort((joined[own], nodes.bytes[own], nodes.dimension[own], nodes.rank[own]))]
+    keys = np.stack((nodes.rank[own], nodes.dimension[own], nodes.bytes[own]))
+    first = np.flatnonzero(np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0)))
+    for rows in np.split(own, first[1:]) if len(own) else ():
+        rank, dimension, size = (int(column[rows[0]]) for column in (nodes.rank, nodes.dimension, nodes.bytes))
+        count = of_update.get((rank, graph.dimensions[dimension] if dimension >= 0 else None, size), 0)
+        if count:
+            early[rows] = np.arange(len(rows)) % count < count - count // batches
+    return early
+
+
+def _reductions_per_update(run: RunReport) -> dict[tuple[int | None, str | None, int], int]:
+    """Return how many buckets of a size DDP reduces per update, by rank, dimension and size (-1: unknown)."""
+    counts: dict[tuple[int | None, str | None, int], int] = defaultdict(int)
+    for rank in run.ranks:
+        for row in rank.collectives:
+            if row.ddp_bucket:
+                counts[rank.rank, row.dimension, -1 if row.bytes is None else row.bytes] += row.count
+    updates = {rank.rank: updates_of(rank) for rank in run.ranks}
+    return {key: count // updates[key[0]] for key, count in counts.items()}
 
 
 class BucketCap(Change, frozen=True):

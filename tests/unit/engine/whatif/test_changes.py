@@ -8,7 +8,7 @@ from perfkit.engine.whatif.change import Change, ChangeError
 from perfkit.engine.whatif.changes import CHANGES, parse_change, parse_changes
 from perfkit.engine.whatif.effects.compute import ScaleCompute
 from perfkit.engine.whatif.effects.device import FuseKernels, RemoveSync
-from perfkit.engine.whatif.effects.gradients import Accumulate, BucketCap, RemoveOverlap
+from perfkit.engine.whatif.effects.gradients import Accumulate, BucketCap, NoSync, RemoveOverlap
 from perfkit.engine.whatif.effects.host import RemoveProfiler, ScaleIdle, ScaleInput
 from perfkit.engine.whatif.effects.modules import ScaleModule
 from perfkit.engine.whatif.effects.ranks import ScaleRank
@@ -60,6 +60,7 @@ def test_any_other_text_is_a_usage_error_of_one_line(text: str) -> None:
         ("kernels<2.5 µs=fused", FuseKernels(2_500)),
         ("accumulate=4", Accumulate(4)),
         ("ranks=64", Ranks(64)),
+        ("no_sync", NoSync()),
         ("bucket_cap=50MB", BucketCap(50_000_000)),
         ("bucket_cap=25MiB", BucketCap(26_214_400)),
     ],
@@ -94,6 +95,7 @@ def test_every_example_of_the_help_is_a_change(usage: str) -> None:
         ("accumulate=0", "from 1 to 4096"),
         ("accumulate=1e9", "from 1 to 4096"),
         ("ranks=99999999999", "from 1 to 10000000"),
+        ("no_sync=3", "'3' is not expected here"),
         ("bucket_cap=50", "a size from 1 B to 1 TiB"),
         ("bucket_cap=9999999GB", "a size from 1 B to 1 TiB"),
         ("compute:" + "a" * 500 + "=x", "…"),
