@@ -28,7 +28,7 @@ DEMO := demo-$(shell date -u +%Y%m%d-%H%M%S)
 # Where the environment forbids compiled files, every start of perfkit and of pytest would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test slow check lint docs bench gpu strategies whatif clean
+.PHONY: help demo hta test slow check lint docs bench gpu strategies whatif clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,8 @@ docs: $(DOCS) ## Build the documentation as a site, site/index.html; a warning i
 
 # Files without such tests are not even imported. Tests that compare wall times come last, one at a time.
 with_tests = $(sort $(shell grep -rl --include='test_*.py' 'mark\.$(1)' tests))
+
+hta: $(HTA) ## Install Holistic Trace Analysis, for perfkit hta and --cross-check hta
 
 slow: $(READY) $(HTA) $(DEEPSPEED) $(TRACKERS) ## Run the tests that take longer
 	$(PYTEST) -n $(SLOW_WORKERS) $(PARALLEL) -m 'slow and not timing' $(call with_tests,slow)

@@ -25,11 +25,18 @@ def prepare(
         Path, typer.Option(metavar="DIR", help="Folder to create; train with `perfkit run gpt --text DIR`.")
     ],
     validation: Annotated[
-        float, typer.Option(min=0, max=0.99, help="Share of the text, from its end, kept for validation.")
+        float,
+        typer.Option(
+            min=0,
+            max=0.99,
+            help="Share of the text, from its end, kept for validation: 0.1 as nanoGPT does; 0.0005 for large texts.",
+        ),
     ] = 0.1,
     token_files: Annotated[
         bool,
-        typer.Option("--bin", help="Also write train.bin and val.bin: 16-bit token ids, as nanoGPT reads them."),
+        typer.Option(
+            "--bin", help="Also write train.bin, val.bin (16-bit token ids) and meta.pkl, as nanoGPT reads them."
+        ),
     ] = False,
 ) -> None:
     """Tokenize a text, split into training and validation data.
@@ -52,4 +59,4 @@ def prepare(
         report_written(out, found)
     if token_files:
         for path in write_bin(prepared):
-            report_written(path, "token ids of 16 bits")
+            report_written(path, "characters" if path.suffix == ".pkl" else "token ids of 16 bits")

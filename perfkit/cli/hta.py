@@ -10,15 +10,15 @@ from perfkit.cli.typer_app import App
 from perfkit.errors import UsageError
 from perfkit.records.tools import ExternalTable
 from perfkit.report import DEFAULT_TOP, builtin_suffixes, reporter, reporter_for
-from perfkit.tools.cross_check.hta import ANALYSES, installed, run_hta
+from perfkit.tools.cross_check.hta import ANALYSES, TRACE_DIFF, installed, run_hta
 
 app = App()
 
 _NAMES: Any = Literal[*ANALYSES]
 _LISTED = "\n".join(f"  {name:<19} {what}" for name, what in ANALYSES.items())
 _HELP = f"""Run an analysis of Holistic Trace Analysis, and print its table, whose figures are HTA's, over all steps.
-PATHS are traces, or the folder of one run; for a run with several profiling cycles, the traces of one cycle. Needs the
-extra `hta`.
+PATHS are traces, or the folder of one run, and of a second one for trace-diff; for a run with several profiling cycles,
+the traces of one cycle. Needs the extra `hta`.
 
 \b
 ANALYSIS is one of
@@ -26,6 +26,7 @@ ANALYSIS is one of
 
 \b
 perfkit hta queue-length traces/my-run
+perfkit hta trace-diff traces/before traces/after
 perfkit hta critical-path traces/my-run --step 7 -o critical.csv
 """
 
@@ -64,7 +65,10 @@ def hta(
     for path in paths:
         refuse_pipe(Path(path), f"hta {analysis}")
     runs = [run for run in analyze(*paths).runs if run.ranks]
-    if len(runs) != 1:
-        raise UsageError(f"{' '.join(paths)}: {len(runs)} runs with traces: give exactly one")
-    table = run_hta(runs[0], analysis, None if step is None else parse_step(step, "--step"))
+    needed = 2 if analysis == TRACE_DIFF else 1
+    if len(runs) != needed:
+        words = "two, before and after" if needed == 2 else "exactly one"
+        raise UsageError(f"{' '.join(paths)}: {len(runs)} runs with traces: give {words}")
+    other = runs[1] if needed == 2 else None
+    table = run_hta(runs[0], analysis, None if step is None else parse_step(step, "--step"), other=other)
     write_files(table, [(output or STDOUT, chosen)], top)

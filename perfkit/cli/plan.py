@@ -21,7 +21,7 @@ models, run a step of the real module on fake tensors. The command for the best 
 
 \b
 perfkit plan gpt --preset gpt2-xl --ranks 64 --cluster polaris
-perfkit plan --params 7.5e9 --ranks 64 --explain
+perfkit plan llama-7b -n 8 --device h100
 perfkit plan my_model.py:build --input 4,512:int64 -n 8 --device h100
 """
 _CHOICES: Final = {"precision": tuple(PRECISIONS), "checkpoint": get_args(Checkpointing)}
@@ -43,7 +43,11 @@ def _start(_call: Any, given: dict[str, Any]) -> None:
 app = command(
     _start,
     [
-        parameter("model", str, typer.Argument(metavar="[MODEL]", help="gpt or FILE.py:FUNCTION.", show_default=False)),
+        parameter(
+            "model",
+            str,
+            typer.Argument(metavar="[MODEL]", help="gpt, a preset, or FILE.py:FUNCTION.", show_default=False),
+        ),
         *(one for one in options(PlanOptions, _OUTPUT, _CHOICES) if one.name != "model"),
         *output_parameters(Plan, _OUTPUT, Common(_OUTPUT)),
         parameter("top", int, _TOP),

@@ -5,8 +5,7 @@ folder never counts.
 """
 
 import hashlib
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -15,10 +14,10 @@ from typing import Any, Final, Literal, get_args, get_type_hints
 import msgspec
 
 from perfkit.errors import PluginError
+from perfkit.options.script_arguments import name_arguments
 from perfkit.records.run import RunReport
 
 _LONGEST_VALUE: Final = 80
-_ARGUMENT: Final = re.compile(r"--?[A-Za-z_]")
 _NAMED_BY_VALUE: Final = ("source", "mesh", "dp")
 _BEGINNING: Final = 30
 
@@ -76,7 +75,7 @@ def _with_script_arguments(own: Settings, run: RunReport) -> Settings:
     if "arguments" not in own or not isinstance(arguments, list):
         return own
     rest = {name: value for name, value in own.items() if name != "arguments"}
-    named = split_arguments([str(token) for token in arguments])
+    named = name_arguments([str(token) for token in arguments])
     named.pop(str(config.get("batch_arg")), None)
     return rest | {_plain_name(name, rest): format_option(value) for name, value in named.items()}
 
@@ -85,24 +84,6 @@ def _plain_name(argument: str, taken: Collection[str]) -> str:
     """Return an argument's name without dashes, unless an option of perfkit has that name."""
     plain = argument.lstrip("-")
     return argument if not plain or plain in taken else plain
-
-
-def split_arguments(tokens: Sequence[str]) -> dict[str, str]:
-    """Return the arguments of a script by name: `--a=1`, `--a 1`, `a=1`, `--flag` (on), and others by their place."""
-    named: dict[str, str] = {}
-    is_value = False
-    for place, (token, after) in enumerate(zip(tokens, [*tokens[1:], ""], strict=False), start=1):
-        name, equals, value = token.partition("=")
-        if is_value:
-            is_value = False
-        elif equals and name:
-            named[name] = value
-        elif _ARGUMENT.match(token):
-            is_value = bool(after) and not _ARGUMENT.match(after) and "=" not in after
-            named[token] = after if is_value else "on"
-        else:
-            named[f"argument {place}"] = token
-    return named
 
 
 def short_name(option: str, value: str) -> str:

@@ -23,10 +23,18 @@ class PlanOptions(Struct, frozen=True, kw_only=True):
     """The options as they are given."""
 
     model: str = "gpt"
-    preset: Annotated[str | None, _MODEL, COMMON, Meta(description="Preset of gpt.")] = None
-    params: Annotated[float | None, _MODEL, COMMON, Meta(description="Parameters of another model, such as 7.5e9.")] = (
-        None
-    )
+    preset: Annotated[
+        str | None,
+        _MODEL,
+        COMMON,
+        Meta(description="Such as gpt2-xl, gpt3-175b, llama-7b or bert-base."),
+    ] = None
+    params: Annotated[
+        float | None,
+        _MODEL,
+        COMMON,
+        Meta(description="Number of parameters of any model, such as 7.5e9."),
+    ] = None
     layers: Annotated[Annotated[int, Meta(ge=1, le=4096)] | None, _MODEL, Meta(description="Transformer blocks.")] = (
         None
     )
@@ -63,17 +71,26 @@ class PlanOptions(Struct, frozen=True, kw_only=True):
         Meta(description="Global batch size / ranks; the same for all layouts [default: the preset's, or 1]."),
     ] = None
     precision: Annotated[
-        Literal["float32", "bfloat16", "float16", "mixed", "half"] | None,
+        Literal["float32", "bfloat16", "float16", "mixed", "megatron", "fp8", "half"] | None,
         _RUN,
         Meta(
             description="Data types: float32, bfloat16 and float16 as in `perfkit run`; mixed: parameters in 16 bits, "
-            "with a float32 copy in the optimizer; half: all in 16 bits [default: float32, with --params mixed]."
+            "with a float32 copy in the optimizer; megatron: mixed with gradients in float32; fp8: the same with "
+            "products in 8 bits; half: all in 16 bits [default: float32, mixed where `perfkit run` has no preset]."
         ),
     ] = None
     checkpoint: Annotated[
         Literal["none", "selective", "full"] | None,
         _RUN,
         Meta(description="Activation checkpointing [default: compare all]."),
+    ] = None
+    offload: Annotated[
+        Literal["none", "cpu", "nvme"] | None,
+        _RUN,
+        Meta(
+            description="Where DeepSpeed keeps the optimizer's state, or all of the state, with --precision mixed: in "
+            "the host's memory or on its NVMe [default: compared if nothing fits without]."
+        ),
     ] = None
     attention: Annotated[
         Literal["fused", "stored"], _RUN, Meta(description="Whether attention scores are stored for backward.")
@@ -82,13 +99,13 @@ class PlanOptions(Struct, frozen=True, kw_only=True):
         Annotated[float, Meta(ge=1)] | None, _RUN, Meta(description="Tokens to train on, for device-hours and energy.")
     ] = None
     device: Annotated[
-        str | None, _DEVICE, COMMON, Meta(description="Short name, such as a100-40g, or torch's name.")
+        str | None, _DEVICE, COMMON, Meta(description="Such as a100-40g or h100; how it begins; torch's name.")
     ] = None
     device_table: Annotated[Path | None, _DEVICE, metavar("FILE"), Meta(description="TOML file with more devices.")] = (
         None
     )
     cluster: Annotated[
-        str | None, _DEVICE, COMMON, Meta(description="Name: polaris, aurora, sophia, or one of --cluster-table.")
+        str | None, _DEVICE, COMMON, Meta(description="Such as polaris; or aurora, sophia, or one of --cluster-table.")
     ] = None
     cluster_table: Annotated[
         Path | None, _DEVICE, metavar("FILE"), Meta(description="TOML file with more clusters.")

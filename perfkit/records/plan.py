@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from perfkit.records.display import NotebookDisplay
 
-PLAN_VERSION: Final = 1
+PLAN_VERSION: Final = 2
 
 PlanUnit = Literal["B", "ns", "FLOP", "ratio"]
 
@@ -38,6 +38,10 @@ class MemoryNeed(Struct, frozen=True, kw_only=True):
     peak_at: Literal["end of forward", "begin of backward", "end of backward", "optimizer"]
     reserve_bytes: int
     """What the allocator is assumed to waste."""
+    host_bytes: int = 0
+    """Of a host's memory, for state that its ranks offload."""
+    nvme_bytes: int = 0
+    """Of a host's NVMe, likewise."""
 
     @property
     def state_bytes(self) -> int:
@@ -120,20 +124,26 @@ class PlannedLayout(Struct, frozen=True, kw_only=True):
     fits: bool | None
     """None if the device's memory is unknown."""
     over_bytes: int | None
-    """By how much it needs more than the device has; negative if it fits."""
+    """By how much it needs more than there is; negative if it fits."""
     traffic: list[Traffic]
     step: StepEstimate | None
     """None if the device's peak is unknown."""
     terms: list[PlanTerm]
     command: str | None
-    """That runs it."""
+    """That runs it: of perfkit, or of DeepSpeed or Megatron-LM with the user's own program."""
     refused: str | None
-    """Why `perfkit run` does not run it."""
+    """Why `perfkit run` does not run it, or neither of the others a model that `perfkit run` does not have."""
     traced: TracedMemory | None = None
     sequence_parallel: bool = False
     """Whether the ranks of `tp` divide, along the sequence, what is between the matrices."""
     loss_parallel: bool = False
     """Whether the ranks of `tp` leave the logits divided along the vocabulary."""
+    offload: Literal["none", "optimizer", "parameters", "nvme"] = "none"
+    """What DeepSpeed keeps in the host's memory: nothing, the optimizer's state, or all state; or all on NVMe."""
+    tiles: int = 1
+    """Parts that each large matrix is computed in."""
+    short_of: Literal["device", "host", "nvme"] = "device"
+    """What `over_bytes` is more than: the memory of the device or the host, or its NVMe."""
 
     @property
     def described(self) -> str:
@@ -164,6 +174,8 @@ class PlannedModel(Struct, frozen=True, kw_only=True):
     sequence: int | None
     vocabulary: int | None
     flops_per_token: float
+    is_assumed: bool = False
+    """Whether the sizes are assumed from the number of parameters."""
 
 
 class PlannedDevice(Struct, frozen=True, kw_only=True):
@@ -181,6 +193,10 @@ class PlannedDevice(Struct, frozen=True, kw_only=True):
     """A device's share of its host's links to others, one direction."""
     power_watts: float | None
     sources: list[str]
+    host_memory_bytes: int | None = None
+    """Of one host; None if unknown."""
+    nvme_bytes: int | None = None
+    """Of one host's own drives; None if unknown."""
 
 
 class Plan(NotebookDisplay, Struct, frozen=True, kw_only=True):

@@ -74,6 +74,28 @@ class Transformer(Workload[TransformerConfig]):
     DEFAULT_PRESET = "default"
     STRATEGIES = frozenset({"zero1", "zero2", "zero3", "deepspeed"})
 
+    @property
+    def tokens_per_sample(self) -> int:
+        """Positions of the target that are predicted."""
+        return self.config.target_length
+
+    def flops_per_token(self, model: nn.Module) -> float:
+        """Return FLOPs of a sample, forward and backward, per position of the target (metrics.md section 8).
+
+        6 N for each position that N parameters compute, and 12 d_model for each pair of positions that a layer's
+        attention compares. The encoder, and the decoder's keys and values of the encoder's output, compute the source.
+        """
+        from torch import nn
+
+        assert isinstance(model, nn.Transformer)  # noqa: S101
+        config = self.config
+        source, target, width = config.source_length, config.target_length, config.d_model
+        encoder, decoder = (sum(p.numel() for p in part.parameters()) for part in (model.encoder, model.decoder))
+        across = config.decoder_layers * 2 * (width * width + width)
+        computed = encoder * source + (decoder - across) * target + across * source
+        pairs = config.encoder_layers * source**2 + config.decoder_layers * (target**2 + target * source)
+        return float(6 * computed + 12 * width * pairs) / target
+
     def data_spec(self, seed: int) -> DataSpec:
         lengths = {"source": self.config.source_length, "target": self.config.target_length}
         fields = tuple(

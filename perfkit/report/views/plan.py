@@ -9,6 +9,9 @@ from perfkit.report.content.document import Document, KeyValue, Section
 from perfkit.tables.labels import counted
 from perfkit.tables.specification import Cell, Field, Table, Tone, make_table, name, number, words
 
+TIME_ERROR: Final = "measured steps took 0.6 to 2.8 times as long"
+"""The range of `docs/plan.md`, under Accuracy: published steps of large models, and runs on two cores."""
+
 
 def document(plan: Plan, top: int) -> Document:
     """Return the content of `plan`, with the data-parallel layouts and at most `top` others."""
@@ -18,6 +21,7 @@ def document(plan: Plan, top: int) -> Document:
     found = [
         make_table("Prediction and measurement", plan.checks, _CHECKS, f"{remark} if there are any"),
         _memory(plan, places),
+        _outside(plan, places),
         _traced(plan, places),
         _times(plan, places),
         _traffic(plan),
@@ -44,7 +48,11 @@ def _title(plan: Plan) -> str:
 
 def _facts(plan: Plan, best: PlannedLayout | None) -> list[KeyValue]:
     where = "" if plan.device is None else f" × {plan.device.name}"
+    shape = (
+        [KeyValue("shape", f"assumed: {_sizes(plan)} (--layers, --width, --sequence)")] if plan.model.is_assumed else []
+    )
     lines = [
+        *shape,
         KeyValue("ranks", escape_unprintable(f"{plan.ranks:,}{where}; {plan.precision}")),
         KeyValue("reason", escape_unprintable(plan.reason)),
     ]
@@ -55,7 +63,8 @@ def _facts(plan: Plan, best: PlannedLayout | None) -> list[KeyValue]:
         lines.append(
             KeyValue(
                 "step",
-                f"{duration(step.step_ns)}, {rate(step.tokens_per_s, _unit(plan))}, MFU {format_percent(step.mfu)}",
+                f"{duration(step.step_ns)}, {rate(step.tokens_per_s, _unit(plan))}, MFU {format_percent(step.mfu)}; "
+                f"{TIME_ERROR}",
             )
         )
         if step.device_hours is not None:
@@ -64,6 +73,14 @@ def _facts(plan: Plan, best: PlannedLayout | None) -> list[KeyValue]:
                 KeyValue("cost", f"{step.device_hours:,.4g} device-hours for {plan.tokens:,.4g} {_unit(plan)}{energy}")
             )
     return [*lines, *(KeyValue("decision", escape_unprintable(line)) for line in plan.decision)]
+
+
+def _sizes(plan: Plan) -> str:
+    model = plan.model
+    tokens = f", {model.sequence:,} tokens per sample" if model.sequence else ""
+    vocabulary = f", vocabulary of {model.vocabulary:,}" if model.vocabulary else ""
+    heads = f", {counted(model.heads)} heads" if model.heads else ""
+    return f"{counted(model.layers or 0)} layers of width {counted(model.width or 0)}{heads}{tokens}{vocabulary}"
 
 
 def _unit(plan: Plan) -> str:
@@ -126,13 +143,37 @@ def _memory(plan: Plan, places: Sequence[int]) -> Table | None:
     shown = [plan.layouts[index] for index in places]
     has_activations = any(one.memory.activations_bytes is not None for one in shown)
     rest = {"A": "activations", "B": "buffers"} if has_activations else {"P+G+O": "state"}
-    names = {"P": "parameters", "G": "gradients", "O": "optimizer", **rest, "needed": "needed"}
+    names = {"P": "parameters", "G": "gradients", "O": "optimizer", **rest}
     columns = (
         _layout(plan),
-        *(_needed(plan, title, key) for title, key in names.items()),
+        _needed(plan, "needed", "needed"),
         number("fits", lambda index: _fit(plan.layouts[index])),
+        *(_needed(plan, title, key) for title, key in names.items()),
     )
     return make_table("Memory per rank (largest over ranks)", places, columns, _remark(plan, shown))
+
+
+def _outside(plan: Plan, places: Sequence[int]) -> Table | None:
+    """Return what a host needs where state is offloaded."""
+    own = [index for index in places if plan.layouts[index].offload != "none"]
+    columns = (
+        _layout(plan),
+        number("host memory", lambda index: plan.layouts[index].memory.host_bytes or None, size),
+        number("NVMe", lambda index: plan.layouts[index].memory.nvme_bytes or None, size),
+        number("fits", lambda index: _fit_outside(plan, plan.layouts[index])),
+    )
+    return make_table(
+        "Offloaded, per host", own, columns, "as DeepSpeed estimates it; fits: as far as the cluster is known"
+    )
+
+
+def _fit_outside(plan: Plan, one: PlannedLayout) -> Cell:
+    device, memory = plan.device, one.memory
+    limit = None if device is None else device.nvme_bytes if memory.nvme_bytes else device.host_memory_bytes
+    over = (memory.nvme_bytes or memory.host_bytes) - (limit or 0)
+    if limit is None:
+        return Cell(MISSING)
+    return Cell(f"+{size(over)}", tone="error") if over > 0 else Cell("yes")
 
 
 def _remark(plan: Plan, shown: Sequence[PlannedLayout]) -> str:
@@ -155,7 +196,11 @@ def _label(one: PlannedLayout) -> str:
     splits = [
         split for split, is_split in (("sequence", one.sequence_parallel), ("loss", one.loss_parallel)) if is_split
     ]
-    return ", ".join([f"{one.dp} {mesh}", *splits]) + kept
+    outside = {"none": [], "optimizer": ["O in host"], "parameters": ["all in host"], "nvme": ["all on NVMe"]}[
+        one.offload
+    ]
+    tiles = [f"{one.tiles} tiles"] if one.tiles > 1 else []
+    return ", ".join([f"{one.dp} {mesh}", *splits, *outside, *tiles]) + kept
 
 
 def _traced(plan: Plan, places: Sequence[int]) -> Table | None:
@@ -177,8 +222,10 @@ def _traced(plan: Plan, places: Sequence[int]) -> Table | None:
 
 
 def _fit(one: PlannedLayout) -> Cell:
-    if one.fits is False:
+    if one.fits is False and one.short_of == "device":
         return Cell(f"+{size(one.over_bytes)}", tone="error")
+    if one.fits is False:
+        return Cell("not the " + ("host" if one.short_of == "host" else "NVMe"), tone="error")
     return Cell(MISSING if one.fits is None else "yes" + ("*" if one.refused is not None else ""))
 
 
@@ -195,7 +242,7 @@ def _times(plan: Plan, places: Sequence[int]) -> Table | None:
         number(f"{_unit(plan)}/s", lambda index: steps[index].tokens_per_s, _per_s),
         number("MFU", lambda index: steps[index].mfu, format_percent),
     )
-    remark = "compute: including recomputation; exposed: communication that does not overlap"
+    remark = f"{TIME_ERROR}; compute: including recomputation; exposed: communication that does not overlap"
     return make_table("Predicted step time", list(steps), columns, remark)
 
 

@@ -26,13 +26,19 @@ from perfkit.report.wording.findings import word
 from perfkit.storage.discovery import refuse_pipe
 from perfkit.trace.decompression import GZIP_MAGIC, SKIPPABLE, ZSTD_MAGIC, BrokenStreamError, TraceText
 
+TRACE_DIFF: Final = "trace-diff"
+"""The analysis that compares with a second run."""
+
 ANALYSES: Final[dict[str, str]] = {
     "temporal-breakdown": "idle, compute and other time of each rank",
+    "comm-comp-overlap": "share of communication beside computation, by rank",
+    "kernel-breakdown": "time of each kernel: sum, mean, least, most",
     "idle-time": "why each stream was idle: host, kernels or other",
     "launch-stats": "of each launch the call, the kernel and the delay",
     "queue-length": "outstanding operations per stream",
     "memory-bandwidth": "copies and memsets, GB/s",
     "critical-path": "composition of a step's critical path",
+    TRACE_DIFF: "operators and kernels of two runs: counts, times",
 }
 """The analyses that `perfkit hta` runs, with their help."""
 
@@ -66,13 +72,21 @@ def installed() -> str:
     return "hta"
 
 
-def run_hta(run: RunReport, analysis: str, step: int | None = None, *, count_events: bool = False) -> ExternalTable:
+def run_hta(
+    run: RunReport,
+    analysis: str,
+    step: int | None = None,
+    *,
+    other: RunReport | None = None,
+    count_events: bool = False,
+) -> ExternalTable:
     """Run one of HTA's analyses on the traces of a run.
 
     Args:
         run: perfkit's report, which has the rank of each trace.
         analysis: a name in `ANALYSES`.
         step: for `critical-path`, the number of the step; None for the second, or for the only one.
+        other: for `trace-diff`, the run that is compared with `run`.
         count_events: for `temporal-breakdown`, also return how many events HTA takes for work of the device, in columns
             named as in `hta_entry._event_counts`.
 
@@ -84,28 +98,37 @@ def run_hta(run: RunReport, analysis: str, step: int | None = None, *, count_eve
         UsageError: the step does not exist, no trace has a known rank, or a rank has several traces.
     """
     tool = installed()
-    files = rank_files(run)
-    for file in files.values():
+    runs = [run] if other is None else [run, other]
+    of_runs = [rank_files(one) for one in runs]
+    for file in (file for files in of_runs for file in files.values()):
         refuse_pipe(file, analysis)
     # HTA counts the instances of an annotation from 0.
     job = {"analysis": analysis, "instance": _instance(run, step) if analysis == "critical-path" else None}
     job |= {"count_events": count_events}
     try:
         with TemporaryDirectory(prefix=temporary_prefix("perfkit-hta")) as scratch:
-            named = {rank: str(_link_for_hta(file, Path(scratch), rank)) for rank, file in files.items()}
-            output = _run_subprocess(job | {"files": named}, Path(scratch))
+            links = []
+            for number, files in enumerate(of_runs):
+                folder = Path(scratch, str(number))
+                folder.mkdir()
+                links.append({rank: str(_link_for_hta(file, folder, rank)) for rank, file in files.items()})
+            output = _run_subprocess(job | {"files": links[0], "other": links[-1]}, Path(scratch))
     except OSError as error:
         raise StoreError(f"{run.run}: cannot pass the traces to {tool}: {error}") from error
+    has_device = all(any(rank.device == "gpu" for rank in one.ranks) for one in runs)
+    # HTA's own message then is that of an empty table, or it returns one.
+    why = "" if has_device else ": it needs events of a device, and none are there"
+    if not has_device and output.error is None and all(cell is None for row in output.rows for cell in row[1:]):
+        raise ExternalToolError(f"{run.run}: {tool} found nothing in {analysis}{why}")
     if output.error is not None:
-        # HTA's own message then is that of an empty table.
-        why = (
-            ""
-            if any(rank.device == "gpu" for rank in run.ranks)
-            else ": it needs events of a device, and none are there"
-        )
         raise ExternalToolError(f"{run.run}: {tool} failed in {analysis}{why}: {' '.join(output.error.split())}")
     return ExternalTable(
-        tool=tool, analysis=analysis, run=run.run, ranks=sorted(files), columns=output.columns, rows=output.rows
+        tool=tool,
+        analysis=analysis,
+        run=" and ".join(one.run for one in runs),
+        ranks=sorted(of_runs[0]),
+        columns=output.columns,
+        rows=output.rows,
     )
 
 

@@ -30,12 +30,8 @@ def main() -> None:
 
 def run(job: Job) -> dict[str, Any]:
     """Return HTA's table as columns and rows."""
-    from hta.trace_analysis import TraceAnalysis
-
     _allow_drop_with_axis()
-    files = {int(rank): path for rank, path in job["files"].items()}
-    # HTA omits the last step by default; perfkit's windows include it.
-    analysis = TraceAnalysis(trace_files=files, include_last_profiler_step=True)
+    analysis = _load(job["files"])
     _refuse_expressions(analysis)
     table = ANALYSES[job["analysis"]](analysis, job)
     if table is None:
@@ -48,6 +44,14 @@ def run(job: Job) -> dict[str, Any]:
     # pandas writes NaN and infinity, which JSON lacks, as null.
     rows = json.loads(flat.set_axis(range(len(columns)), axis=1).to_json(orient="values", double_precision=15))
     return {"columns": columns, "rows": rows}
+
+
+def _load(files: dict[str, str]) -> Any:
+    from hta.trace_analysis import TraceAnalysis
+
+    # HTA omits the last step by default; perfkit's windows include it.
+    by_rank = {int(rank): path for rank, path in files.items()}
+    return TraceAnalysis(trace_files=by_rank, include_last_profiler_step=True)
 
 
 def _refuse_expressions(analysis: Any) -> None:
@@ -115,6 +119,33 @@ def _launch_stats(analysis: Any, job: Job) -> Any:
     return stats[["rank", *(name for name in stats.columns if name != "rank")]]
 
 
+def _kernels(analysis: Any, job: Job) -> Any:  # noqa: ARG001
+    """Return the times of kernels, all of them: HTA sums up the smaller ones as "others" otherwise."""
+    _, kernels = analysis.get_gpu_kernel_breakdown(visualize=False, duration_ratio=1.0, num_kernels=_ALL)
+    return kernels[["rank", *(name for name in kernels.columns if name != "rank")]]
+
+
+_ALL: Final = 1_000_000
+
+
+def _trace_diff(analysis: Any, job: Job) -> Any:
+    """Return HTA's comparison of two runs: all ranks and steps of both, the largest change of time first."""
+    from hta.trace_diff import LabeledTrace, TraceDiff
+
+    other = _load(job["other"])
+    _refuse_expressions(other)
+    both = [LabeledTrace(label=label, t=one.t) for label, one in (("control", analysis), ("test", other))]
+    steps = [sorted(one.iterations()) for one in both]
+    table = TraceDiff.compare_traces(
+        *both,
+        control_rank=both[0].ranks(),
+        test_rank=both[1].ranks(),
+        control_iteration=steps[0],
+        test_iteration=steps[1],
+    )
+    return table.sort_values("diff_duration", key=abs, ascending=False)
+
+
 def _critical_path(analysis: Any, job: Job) -> Any:
     import pandas as pd
 
@@ -139,11 +170,14 @@ def _ranks(job: Job) -> list[int]:
 
 ANALYSES: Final[dict[str, Callable[[Any, Job], Any]]] = {
     "temporal-breakdown": lambda hta, job: hta.get_temporal_breakdown(visualize=False),  # noqa: ARG005
+    "comm-comp-overlap": lambda hta, job: hta.get_comm_comp_overlap(visualize=False),  # noqa: ARG005
+    "kernel-breakdown": _kernels,
     "idle-time": lambda hta, job: hta.get_idle_time_breakdown(ranks=_ranks(job), visualize=False)[0],
     "launch-stats": _launch_stats,
     "queue-length": lambda hta, job: hta.get_queue_length_summary(ranks=_ranks(job)),
     "memory-bandwidth": lambda hta, job: hta.get_memory_bw_summary(ranks=_ranks(job)),
     "critical-path": _critical_path,
+    "trace-diff": _trace_diff,
 }
 
 if __name__ == "__main__":

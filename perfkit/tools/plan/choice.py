@@ -16,6 +16,8 @@ DIVIDING: Final = ("tp", "pp", "cp", "ep")
 
 _ORDER: Final = ("ddp", "zero1", "zero2", "zero3", "hsdp")
 
+_OFFLOADS: Final = ("none", "optimizer", "parameters", "nvme")
+
 Question = tuple[str, Callable[[PlannedLayout], bool]]
 
 
@@ -31,7 +33,7 @@ QUESTIONS: Final[tuple[Question, ...]] = (
     ),
     (
         "Do they fit with recomputed activations",
-        lambda one: not _is_divided(one) and one.checkpointing != "none",
+        lambda one: not _is_divided(one) and one.checkpointing != "none" and one.offload == "none",
     ),
     ("Do they fit with experts distributed over ranks (expert parallel)", lambda one: one.mesh.get("ep", 1) > 1),
     (
@@ -40,12 +42,15 @@ QUESTIONS: Final[tuple[Question, ...]] = (
     ),
     ("Do they fit with each sequence split over ranks (context parallel)", lambda one: one.mesh.get("cp", 1) > 1),
     ("Do they fit with the layers split over ranks (pipeline)", lambda one: one.mesh.get("pp", 1) > 1),
+    ("Do they fit with the optimizer state in host memory (ZeRO-Offload)", lambda one: one.offload == "optimizer"),
+    ("Do they fit with all state in host memory", lambda one: one.offload == "parameters"),
+    ("Do they fit with all state on NVMe (ZeRO-Infinity)", lambda one: one.offload == "nvme"),
 )
 """In order; the first answer 'yes' decides."""
 
 
 def _is_plain(one: PlannedLayout, names: Sequence[str]) -> bool:
-    return not _is_divided(one) and one.checkpointing == "none" and one.dp in names
+    return not _is_divided(one) and one.checkpointing == "none" and one.offload == "none" and one.dp in names
 
 
 def choose(layouts: Sequence[PlannedLayout], device: PlannedDevice | None) -> tuple[int | None, str]:
@@ -59,7 +64,9 @@ def choose(layouts: Sequence[PlannedLayout], device: PlannedDevice | None) -> tu
         return None, _nothing_fits(layouts)
     runnable = [one for one in fitting if one.refused is None]
     if not runnable:
-        return None, f"{len(fitting)} fit, but `perfkit run` supports none of them: {fitting[0].refused}"
+        with_command = [one for one in fitting if one.command is not None]
+        best, why = _best(with_command or fitting)
+        return list(layouts).index(best), f"{why}; {_refusal(best.refused or '')}"
     best, why = _best(runnable)
     return list(layouts).index(best), why
 
@@ -73,6 +80,8 @@ def with_layouts(plan: Plan, layouts: list[PlannedLayout]) -> Plan:
 def _best(fitting: Sequence[PlannedLayout]) -> tuple[PlannedLayout, str]:
     simplest = sorted(fitting, key=simplicity)
     timed = [(one.step.step_ns, one) for one in simplest if one.step is not None]
+    if not timed and simplest[0].offload != "none":
+        return simplest[0], _why_offloaded(simplest[0])
     if not timed:
         return simplest[
             0
@@ -90,22 +99,52 @@ def _best(fitting: Sequence[PlannedLayout]) -> tuple[PlannedLayout, str]:
     )
 
 
+def _refusal(reason: str) -> str:
+    return reason if "perfkit run" in reason else f"`perfkit run` refuses it: {reason}"
+
+
+def _why_offloaded(one: PlannedLayout) -> str:
+    memory = one.memory
+    outside = f"{size(memory.host_bytes)} of memory" if memory.host_bytes else f"{size(memory.nvme_bytes)} of NVMe"
+    return f"the simplest that fits; each host needs {outside} for it, and how long a step takes depends on its links"
+
+
 def _nothing_fits(layouts: Sequence[PlannedLayout]) -> str:
     unknown = [one for one in layouts if one.fits is None]
     if unknown:
         missing = "--layers, --width and --sequence"
         return f"the state fits with {unknown[0].name}, but activations are not counted: add {missing}"
-    least = min(layouts, key=lambda one: one.memory.needed_bytes)
-    return (
-        f"nothing fits: {least.described} needs the least, {size(least.memory.needed_bytes)}, which is "
-        f"{size(least.over_bytes)} too much: use more ranks, a smaller --batch-size or devices with more memory"
-    )
+    return f"nothing fits: {_least(layouts)}: use more ranks, a smaller --batch-size or devices with more memory"
 
 
-def simplicity(one: PlannedLayout) -> tuple[int, int, int, int]:
-    """Return a key that is smaller for what is simpler to run: fewer dimensions, no recomputation, less divided."""
+def _least(layouts: Sequence[PlannedLayout]) -> str:
+    """Return which layout needs least, how much, and by how much it is too much."""
+    on_device = [one for one in layouts if one.short_of == "device"]
+    if len(on_device) < len(layouts):
+        # What fits on the device lacks memory beside it.
+        one = min((one for one in layouts if one.short_of != "device"), key=lambda one: one.over_bytes or 0)
+        memory = one.memory
+        host = one.short_of == "host"
+        needed = f"{size(memory.host_bytes)} of host memory" if host else f"{size(memory.nvme_bytes)} of NVMe"
+        return f"{one.described} needs {needed} per host, {size(one.over_bytes)} too much"
+    one = min(on_device, key=lambda one: one.memory.needed_bytes)
+    return f"{one.described} needs the least, {size(one.memory.needed_bytes)}, which is {size(one.over_bytes)} too much"
+
+
+def simplicity(one: PlannedLayout) -> tuple[int, int, int, int, int, int]:
+    """Return a key that is smaller for what is simpler to run: less outside of the device, fewer dimensions, ...
+
+    ... fewer tiles, no recomputation, less divided.
+    """
     dimensions = sum(one.mesh.get(name, 1) > 1 for name in DIVIDING)
-    return dimensions, int(one.checkpointing != "none"), one.sequence_parallel + one.loss_parallel, _ORDER.index(one.dp)
+    return (
+        _OFFLOADS.index(one.offload),
+        one.tiles,
+        dimensions,
+        int(one.checkpointing != "none"),
+        one.sequence_parallel + one.loss_parallel,
+        _ORDER.index(one.dp),
+    )
 
 
 def decide(layouts: Sequence[PlannedLayout], device: PlannedDevice | None) -> list[str]:
@@ -130,4 +169,6 @@ def _no(layouts: Sequence[PlannedLayout]) -> str:
     least = min(layouts, key=lambda one: one.memory.needed_bytes)
     if least.fits is None:
         return f"Unknown: {least.described} needs {size(least.memory.needed_bytes)} without its activations."
+    if least.short_of != "device":
+        return f"No: {_least(layouts)}."
     return f"No: {least.described} needs {size(least.memory.needed_bytes)}, {size(least.over_bytes)} too much."

@@ -14,9 +14,10 @@ from perfkit.tools.plan.check import check_run
 from perfkit.tools.plan.formulas.step_time import EFFICIENCY, LATENCY_NS, LINK_EFFICIENCY, Rates
 from perfkit.tools.plan.hardware import find_hardware
 from perfkit.tools.plan.measured import measured_rates
-from perfkit.tools.plan.models import Model, counted_model, gpt_model
-from perfkit.tools.plan.planner import Request, make_plan
+from perfkit.tools.plan.models import Model, counted_model, gpt_model, preset_model, preset_names
+from perfkit.tools.plan.planner import OFFLOADS, Request, make_plan
 from perfkit.tools.plan.precision import PRECISIONS
+from perfkit.tools.plan.presets import NAMES
 from perfkit.tools.plan.refine import refine
 from perfkit.tools.plan.shape import Shape
 
@@ -64,11 +65,15 @@ def make_request(options: PlanOptions) -> Request:
         UsageError: An option, or a combination, is invalid.
     """
     model = _model(options)
-    precision = options.precision or ("mixed" if options.params is not None else "float32")
+    is_run = options.params is None and (options.preset or options.model) not in NAMES
+    precision = options.precision or ("float32" if is_run else "mixed")
     rates, device = _rates_and_device(options, precision)
+    if options.offload in ("cpu", "nvme") and precision != OFFLOADS:
+        raise UsageError(f"--offload {options.offload}: DeepSpeed offloads with --precision {OFFLOADS}: add it")
+    if options.offload in ("cpu", "nvme") and options.trace:
+        raise UsageError("--trace has no effect with --offload: what DeepSpeed moves is known by formula only")
     if model.shape.layers is None and options.attention != _DEFAULTS.attention:
-        why = "is traced" if ".py:" in options.model else "has no layers that are known: add --layers"
-        raise UsageError(f"--attention has no effect: the model {why}")
+        raise UsageError("--attention has no effect: the model is traced")
     return Request(
         shape=model.shape,
         ranks=options.ranks,
@@ -82,6 +87,7 @@ def make_request(options: PlanOptions) -> Request:
         checkpointing=options.checkpoint or ("none" if ".py:" in options.model else None),
         workload=model.workload,
         options=model.options,
+        offload=options.offload or ("none" if options.trace else None),
     )
 
 
@@ -106,14 +112,15 @@ def _model(options: PlanOptions) -> Model:
             raise UsageError(f"{options.model} has its own sizes: give only --input or --batch")
         return Model(shape=Shape(name=options.model, tensors=(), are_whole=True), batch_size=1)
     if options.params is not None:
-        if options.preset is not None:
-            raise UsageError("--params describes another model: remove --preset")
+        if options.preset is not None or options.model in preset_names():
+            given_name = f"{options.model}" if options.preset is None else "--preset"
+            raise UsageError(f"--params describes another model: remove {given_name}")
         return counted_model(options.params, given)
     if options.model != "gpt":
-        raise UsageError(
-            f"{options.model}: there are formulas for gpt, or give the size of another model with --params"
-        )
-    return gpt_model(options.preset, given)
+        if options.preset is not None or options.model not in preset_names():
+            raise UsageError(f"{options.model}: there are formulas for gpt, {', '.join(NAMES)}, or any size (--params)")
+        return preset_model(options.model, given)
+    return gpt_model(None, given) if options.preset is None else preset_model(options.preset, given)
 
 
 def _rates_and_device(options: PlanOptions, precision: str) -> tuple[Rates, PlannedDevice | None]:

@@ -1,6 +1,7 @@
 """The devices and clusters that a plan is for: the device table, and `clusters.toml` with links and power beside it."""
 
 import tomllib
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -44,6 +45,10 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     network_gb_per_s: float
     link_gb_per_s: float | None = None
     """In place of the device's."""
+    host_memory_gb: float | None = None
+    """Of one host."""
+    nvme_gb: float | None = None
+    """Of one host's own drives."""
     peak_share: float = 1.0
     """The cluster's peak as a share of the device table's."""
     source: str = ""
@@ -73,18 +78,44 @@ def find_hardware(
         return None
     table = _load(cluster_table)
     hosts = None if cluster is None else _find_cluster(table, cluster)
-    names = {row.short: row.name for row in reversed(table.device) if row.short}
-    name = names.get(device or "", device) or (hosts.device if hosts else "")
+    rows = load_device_table(device_table)
+    name = hosts.device if device is None and hosts else _device_name(device or "", table, rows)
     if hosts is not None and name != hosts.device:
         raise UsageError(f"--cluster {cluster} has {hosts.device}: remove --device {device}")
-    peaks = next((row for row in load_device_table(device_table) if row.name == name), None)
+    peaks = next((row for row in rows if row.name == name), None)
     if peaks is None:
-        known = ", ".join(sorted(names))
-        raise UsageError(
-            f"--device {name}: not in the device table: choose from {known}, or add it with --device-table"
-        )
+        raise UsageError(f"--cluster {cluster}: its device {name} is not in the device table: add --device-table")
     links = next((row for row in table.device if row.name == name), DeviceLinks(name=name))
     return _joined(peaks, links, hosts, precision)
+
+
+def _device_name(given: str, table: ClusterTable, rows: Sequence[DevicePeaks]) -> str:
+    """Return the name in the device table that a user means: torch's, a short one, or how just one of them begins.
+
+    Raises:
+        UsageError: There is none, or several begin so.
+    """
+    if any(row.name == given for row in rows):
+        return given
+    names = {row.short: row.name for row in reversed(table.device) if row.short}
+    plain = _plain(given)
+    found = [short for short in names if _plain(short) == plain] or [
+        short for short in names if plain and _plain(short).startswith(plain)
+    ]
+    if len(found) == 1:
+        return names[found[0]]
+    if found:
+        raise UsageError(f"--device {given}: there are {' and '.join(sorted(found))}: name one of them")
+    if any(row.name == given.lower() for row in table.cluster):
+        raise UsageError(f"--device {given}: {given} is a cluster: use --cluster {given}")
+    known = ", ".join(sorted(names))
+    raise UsageError(f"--device {given}: not in the device table: choose from {known}, or add it with --device-table")
+
+
+def _plain(name: str) -> str:
+    """Return a name without what people write differently: `A100-80GB` as `a10080g`."""
+    letters = "".join(filter(str.isalnum, name.lower())).removeprefix("nvidia").removeprefix("amd")
+    return letters.replace("gb", "g").replace("sxm4", "").replace("sxm", "")
 
 
 def _joined(peaks: DevicePeaks, links: DeviceLinks, hosts: Cluster | None, precision: Precision) -> PlannedDevice:
@@ -102,12 +133,19 @@ def _joined(peaks: DevicePeaks, links: DeviceLinks, hosts: Cluster | None, preci
         host_bytes_per_s=None if link is None else link * 1e9,
         network_bytes_per_s=network * 1e9,
         power_watts=links.power_watts,
+        host_memory_bytes=_bytes(hosts.host_memory_gb) if hosts else None,
+        nvme_bytes=_bytes(hosts.nvme_gb) if hosts else None,
         sources=[source for source in found if source],
     )
 
 
+def _bytes(gigabytes: float | None) -> int | None:
+    return None if gigabytes is None else round(gigabytes * 1e9)
+
+
 def _find_cluster(table: ClusterTable, name: str) -> Cluster:
     found = next((row for row in table.cluster if row.name == name), None)
+    found = found or next((row for row in table.cluster if row.name.lower() == name.lower()), None)
     if found is None:
         known = ", ".join(row.name for row in table.cluster)
         raise UsageError(f"--cluster {name}: choose from {known}, or add it with --cluster-table")

@@ -1,7 +1,7 @@
 """The ways to share a model that a plan compares: strategy, mesh and activation checkpointing."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Final, Literal
 
@@ -13,12 +13,21 @@ from perfkit.tools.plan.shape import Shape
 DataParallel = Literal["ddp", "zero1", "zero2", "zero3", "hsdp"]
 Checkpointing = Literal["none", "selective", "full"]
 
+Offload = Literal["none", "optimizer", "parameters", "nvme"]
+
 SHARDED: Final = ("zero2", "zero3", "hsdp")
 """Strategies of torch's `fully_shard`."""
 
 MOST_STAGES: Final = 64
 
 _NAMES: Final = {"ddp": "DDP", "zero1": "ZeRO-1", "zero2": "ZeRO-2", "zero3": "ZeRO-3", "hsdp": "hybrid sharded"}
+
+
+_OFFLOADED: Final = {
+    "optimizer": "optimizer state in host memory",
+    "parameters": "all state in host memory",
+    "nvme": "all state on NVMe",
+}
 
 
 class Layout(Struct, frozen=True, kw_only=True):
@@ -42,6 +51,10 @@ class Layout(Struct, frozen=True, kw_only=True):
     """Whether the ranks of `tp` also divide, along the sequence, what is between the matrices."""
     loss_parallel: bool = False
     """Whether the ranks of `tp` leave the logits divided along the vocabulary."""
+    offload: Offload = "none"
+    """What DeepSpeed keeps outside of the device."""
+    tiles: int = 1
+    """Parts that each large matrix is computed in."""
 
     @property
     def between(self) -> int:
@@ -78,7 +91,9 @@ class Layout(Struct, frozen=True, kw_only=True):
         parts += [f"{self.pp}-stage pipeline"] if self.pp > 1 else []
         parts += [f"{self.cp}-way context parallel"] if self.cp > 1 else []
         parts += [f"{self.ep}-way expert parallel"] if self.ep > 1 else []
-        return ", ".join(parts) if self.ranks > 1 else "one rank"
+        parts += [_OFFLOADED[self.offload]] if self.offload != "none" else []
+        parts += [f"matrices in {self.tiles} tiles"] if self.tiles > 1 else []
+        return ", ".join(parts) if self.ranks > 1 or self.offload != "none" else "one rank"
 
     @property
     def mesh(self) -> dict[str, int]:
@@ -103,6 +118,27 @@ def candidates(shape: Shape, ranks: int, per_host: int, checkpointing: tuple[Che
     divided = _expert_parallel(shape, ranks) if shape.experts else _divided(shape, ranks, per_host)
     shared = [*_data_parallel(ranks, per_host), *divided, *_context_parallel(shape, ranks)]
     return [replace(layout, checkpointing=kind) for layout in shared for kind in checkpointing]
+
+
+def offloaded(
+    ranks: int, where: Literal["cpu", "nvme"] | None, tilings: Sequence[int], checkpointing: tuple[Checkpointing, ...]
+) -> list[Layout]:
+    """Return data-parallel layouts of DeepSpeed with state outside of the device, the fastest to reach first.
+
+    Args:
+        ranks: All of them.
+        where: In the host's memory or on NVMe; None: both.
+        tilings: Numbers of tiles that make the largest matrix smaller.
+        checkpointing: Of activations, which stay on the device.
+    """
+    found = []
+    if where != "nvme":
+        found = [Layout(dp="zero2", shard=ranks, offload="optimizer")]
+        found += [Layout(dp="zero3", shard=ranks, offload="optimizer")] if ranks > 1 else []
+        found += [Layout(dp="zero3", shard=ranks, offload="parameters", tiles=tiles) for tiles in tilings]
+    if where != "cpu":
+        found += [Layout(dp="zero3", shard=ranks, offload="nvme", tiles=tiles) for tiles in tilings]
+    return [replace(layout, checkpointing=kind) for layout in found for kind in checkpointing]
 
 
 def _data_parallel(ranks: int, per_host: int) -> Iterator[Layout]:

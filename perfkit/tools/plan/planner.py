@@ -4,57 +4,31 @@ Each comes with the command that runs it, checked by perfkit's own options befor
 """
 
 from collections.abc import Mapping
-from shlex import quote
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from perfkit.errors import UsageError
 from perfkit.options.plan import RESERVE
-from perfkit.options.run import RunConfig
-from perfkit.record.training.strategies.checks import check_parallelism
 from perfkit.records.plan import Plan, PlannedDevice, PlannedLayout, PlannedModel, StepEstimate
 from perfkit.tools.plan.choice import choose, decide
 from perfkit.tools.plan.formulas.memory import Need, memory_of
+from perfkit.tools.plan.formulas.offload import largest_matrix, offloaded_memory
 from perfkit.tools.plan.formulas.stage import Stage
 from perfkit.tools.plan.formulas.step_time import Rates, time_step
 from perfkit.tools.plan.formulas.traffic import messages_of
 from perfkit.tools.plan.hardware import DEFAULT_PER_HOST
-from perfkit.tools.plan.layout import Checkpointing, Layout, candidates
+from perfkit.tools.plan.launch_commands import other_command, run_command
+from perfkit.tools.plan.layout import Checkpointing, Layout, candidates, offloaded
 from perfkit.tools.plan.precision import PRECISIONS
 from perfkit.tools.plan.shape import Shape
 from perfkit_workloads.base import Workload
 
-_DEEPSPEED: Final = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3}
+OFFLOADS: Final = "mixed"
+"""The precision that DeepSpeed offloads in."""
 
-
-def _run_options(layout: Layout, precision: str, batch: int) -> tuple[dict[str, Any], str | None]:
-    """Return the options of the run, and why it does not have any."""
-    options: dict[str, Any] = {"batch_size": batch}
-    if layout.checkpointing == "selective":
-        return {}, "`perfkit run` checkpoints whole layers"
-    if precision == "half":
-        return {}, "`perfkit run` keeps the optimizer's state in float32"
-    if precision == "mixed":
-        if layout.dp not in _DEEPSPEED or layout.mesh.keys() != {"dp"}:
-            return {}, "`perfkit run` keeps parameters in 16 bits with --dp deepspeed only"
-        options |= {"dp": "deepspeed", "zero": _DEEPSPEED[layout.dp], "precision": "bfloat16"}
-    else:
-        options |= {"mesh": layout.mesh_option, "dp": layout.dp}
-        options |= {"precision": precision} if precision != "float32" else {}
-    options |= {"sequence_parallel": True} if layout.sequence_parallel else {}
-    options |= {"loss_parallel": True} if layout.loss_parallel else {}
-    options |= {"micro_batches": layout.micro_batches} if layout.pp > 1 else {}
-    options |= {"checkpoint_activations": True} if layout.checkpointing == "full" else {}
-    return options, None
-
-
-def _flag(name: str, value: Any) -> str:
-    option = name.replace("_", "-")
-    if isinstance(value, bool):
-        return f"--{option}" if value else f"--no-{option}"
-    return f"--{option} {quote(str(value))}"
+Place = Literal["device", "host", "nvme"]
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -78,6 +52,8 @@ class Request(Struct, frozen=True, kw_only=True):
     """That `perfkit run` trains; None if the model is only described."""
     options: Mapping[str, Any] = {}
     """Options of the workload that differ from its defaults."""
+    offload: Literal["none", "cpu", "nvme"] | None = None
+    """Where to keep state outside of the device; None: wherever it has to, if nothing fits."""
 
 
 def make_plan(request: Request) -> Plan:
@@ -86,10 +62,13 @@ def make_plan(request: Request) -> Plan:
     Raises:
         UsageError: The samples of a step cannot be divided between the ranks.
     """
-    layouts = layouts_of(request)
+    layouts = layouts_of(request) if request.offload in (None, "none") else _offloaded(request)
     if not layouts:
         raise UsageError(f"{request.global_batch} samples per step cannot be divided between {request.ranks} ranks")
     planned = [plan_layout(request, layout) for layout in layouts]
+    can_offload = request.offload is None and request.precision == OFFLOADS and request.shape.layers is not None
+    if can_offload and planned and all(one.fits is False for one in planned):
+        planned += [plan_layout(request, layout) for layout in _offloaded(request)]
     best, reason = choose(planned, request.device)
     shape = request.shape
     return Plan(
@@ -102,6 +81,7 @@ def make_plan(request: Request) -> Plan:
             sequence=shape.sequence,
             vocabulary=shape.vocabulary,
             flops_per_token=shape.flops_per_token,
+            is_assumed=shape.is_assumed,
         ),
         ranks=request.ranks,
         global_batch=request.global_batch,
@@ -116,10 +96,18 @@ def make_plan(request: Request) -> Plan:
     )
 
 
+def _offloaded(request: Request) -> list[Layout]:
+    """Return the layouts that offload, with as many tiles as make the largest matrix smaller."""
+    outer = max((one.count for one in request.shape.tensors if one.layer is None), default=0)
+    tilings = [2**power for power in range(5)]
+    tilings = [1, *(tiles for tiles in tilings[1:] if largest_matrix(request.shape, tiles // 2) > outer)]
+    where = None if request.offload == "none" else request.offload
+    return offloaded(request.ranks, where, tilings, _kinds(request))
+
+
 def layouts_of(request: Request) -> list[Layout]:
     """Return the layouts to compare, each with as many micro-batches as its batch can be divided into."""
-    per_host = request.device.devices_per_host if request.device else DEFAULT_PER_HOST
-    found = candidates(request.shape, request.ranks, per_host, _kinds(request))
+    found = candidates(request.shape, request.ranks, _per_host(request), _kinds(request))
     return [made for layout in found if (made := _with_micro_batches(layout, request.global_batch)) is not None]
 
 
@@ -150,13 +138,16 @@ def plan_layout(request: Request, layout: Layout) -> PlannedLayout:
     stage = stage_of(request, layout, 1 if layout.pp > 2 else 0)
     timed = time_step(
         stage,
-        request.device if request.shape.sequence or request.shape.flops_per_sample else None,
+        # How fast state comes from outside is not known.
+        request.device
+        if (request.shape.sequence or request.shape.flops_per_sample) and layout.offload == "none"
+        else None,
         request.rates,
         messages=messages_of(stage, clips=request.workload is not None),
         tokens=float(request.global_batch * (request.shape.sequence or 1)),
     )
     command, refused = _command(request, layout, batch)
-    fits, over = _fits(request.device, need)
+    fits, over, short_of = _fits(request.device, need)
     return PlannedLayout(
         name=layout.name,
         dp=layout.dp,
@@ -164,6 +155,9 @@ def plan_layout(request: Request, layout: Layout) -> PlannedLayout:
         checkpointing=layout.checkpointing,
         sequence_parallel=layout.sequence_parallel,
         loss_parallel=layout.loss_parallel,
+        offload=layout.offload,
+        tiles=layout.tiles,
+        short_of=short_of,
         batch_size=batch,
         micro_batches=layout.micro_batches,
         memory=need.memory,
@@ -180,6 +174,8 @@ def plan_layout(request: Request, layout: Layout) -> PlannedLayout:
 def need_of(request: Request, layout: Layout) -> Need:
     """Return the memory of the rank that needs most in a layout."""
     stage = stage_of(request, layout, 0)
+    if layout.offload != "none":
+        return offloaded_memory(stage, reserve=request.reserve, per_host=_per_host(request))
     return memory_of(stage.shape, layout, stage.precision, stage.samples, fused=request.fused, reserve=request.reserve)
 
 
@@ -190,33 +186,37 @@ def stage_of(request: Request, layout: Layout, index: int) -> Stage:
 
 
 def _command(request: Request, layout: Layout, batch: int) -> tuple[str | None, str | None]:
-    """Return the command that trains the workload in this layout, and why there is none."""
+    """Return the command that trains the model in this layout, and why `perfkit run` has none."""
+    if request.shape.flops_per_sample is not None:
+        return None, None  # a module of the user's own, which runs as it is
+    per_host = _per_host(request)
     if request.workload is None:
-        return None, None
-    run, problem = _run_options(layout, request.precision, batch)
-    if problem is not None:
-        return None, problem
-    try:
-        config = RunConfig(**run)
-        config.check_world(layout.ranks)
-        check_parallelism(request.workload, config)
-    except UsageError as error:
-        return None, str(error)
-    per_host = request.device.devices_per_host if request.device else DEFAULT_PER_HOST
-    flags = " ".join(_flag(name, value) for name, value in {**request.options, **run}.items())
-    ranks = f" -n {layout.ranks}" if layout.ranks <= per_host and layout.ranks > 1 else ""
-    launcher = f"mpiexec -n {layout.ranks} " if layout.ranks > per_host else ""
-    return f"{launcher}perfkit run {request.workload.name}{ranks} {flags}", None
+        return other_command(layout, request.precision, batch, per_host)
+    command, refused = run_command(request.workload, request.options, layout, request.precision, batch, per_host)
+    if command is None:
+        command, _ = other_command(layout, request.precision, batch, per_host)
+    return command, refused
 
 
-def _fits(device: PlannedDevice | None, need: Need) -> tuple[bool | None, int | None]:
-    """Return whether it fits, None if that is unknown, and by how much it is too large."""
+def _per_host(request: Request) -> int:
+    return request.device.devices_per_host if request.device else DEFAULT_PER_HOST
+
+
+def _fits(device: PlannedDevice | None, need: Need) -> tuple[bool | None, int | None, Place]:
+    """Return whether it fits, None if that is unknown, by how much it is too large, and for what."""
     if device is None or device.memory_bytes is None:
-        return None, None
-    over = need.memory.needed_bytes - device.memory_bytes
-    if over > 0:
-        return False, over
-    return (None if need.memory.activations_bytes is None else True), over
+        return None, None, "device"
+    memory = need.memory
+    limits: tuple[tuple[Place, int, int | None], ...] = (
+        ("device", memory.needed_bytes, device.memory_bytes),
+        ("host", memory.host_bytes, device.host_memory_bytes),
+        ("nvme", memory.nvme_bytes, device.nvme_bytes),
+    )
+    for place, needed, limit in limits:
+        if limit is not None and needed > limit:
+            return False, needed - limit, place
+    over = memory.needed_bytes - device.memory_bytes
+    return (None if memory.activations_bytes is None else True), over, "device"
 
 
 def _with_cost(step: StepEstimate | None, request: Request) -> StepEstimate | None:

@@ -58,10 +58,24 @@ _MIXED: Final = Precision(
     matmul_dtypes=("bfloat16", "float16"),
     source="Rajbhandari et al., 'ZeRO' (2020), section 3.1: 2 Psi + 2 Psi + K Psi with K = 12 for Adam",
 )
+_MEGATRON: Final = replace(
+    _MIXED,
+    gradient=4,
+    source="Megatron-LM, guide to its distributed optimizer: 2 + 4 + 12 bytes, gradients added up in float32",
+)
+_FP8: Final = replace(
+    _MEGATRON,
+    casts=True,
+    matmul_dtypes=("float8_e4m3fn", "float8_e4m3fnuz"),
+    source="as megatron; of each matrix a copy in 8 bits and its transpose (NVIDIA Transformer Engine); activations "
+    "are counted in 16 bits, an upper bound",
+)
 PRECISIONS: Final = {
     "float32": _FLOAT32,
     "bfloat16": _BFLOAT16,
     "float16": replace(_BFLOAT16, matmul_dtypes=("float16",)),
     "mixed": _MIXED,
+    "megatron": _MEGATRON,
+    "fp8": _FP8,
     "half": replace(_MIXED, optimizer=4, source="everything in 16 bits, Adam's two moments too"),
 }

@@ -60,6 +60,14 @@ class Shape(Struct, frozen=True, kw_only=True):
     """Of each layer's mixture of experts; 0: one MLP for all tokens."""
     top_k: int = 0
     """Experts that each token goes to."""
+    hidden: int | None = None
+    """Width inside of each MLP; None: four times the width."""
+    gated: bool = False
+    """Whether the MLP multiplies two hidden layers (SwiGLU)."""
+    groups: int | None = None
+    """Heads of keys and values; None: as many as heads."""
+    is_assumed: bool = False
+    """Whether the sizes are assumed from the number of parameters."""
     flops_per_sample: float | None = None
     """Counted, where `tensors` alone are known; samples then count as tokens."""
 
@@ -70,7 +78,7 @@ class Shape(Struct, frozen=True, kw_only=True):
 
     @property
     def flops_per_token(self) -> float:
-        """6 N + 12 L H Q T, N without position embeddings (metrics.md section 8); 6 N where the shape is unknown.
+        """6 N + 12 L H Q T, N without what is only looked up (metrics.md section 8); 6 N where the shape is unknown.
 
         Of experts those count that a token goes to.
         """
@@ -78,8 +86,13 @@ class Shape(Struct, frozen=True, kw_only=True):
             return self.flops_per_sample
         if self.layers is None or self.width is None or self.sequence is None:
             return 6.0 * self.parameters
-        positions = self.sequence * self.width if self.are_whole else 0
-        return 6.0 * (self.computed(self.tensors) - positions) + 12.0 * self.layers * self.width * self.sequence
+        computed = self.computed(tensor for tensor in self.tensors if tensor.end != "first")
+        return 6.0 * computed + 12.0 * self.layers * self.width * self.sequence
+
+    @property
+    def grouping(self) -> float:
+        """Width of keys, and of values, as a share of the width."""
+        return (self.groups / self.heads) if self.groups and self.heads else 1.0
 
     def computed(self, tensors: Iterable[Tensor]) -> float:
         """Return the parameters of `tensors` that one token is computed with."""
@@ -138,6 +151,55 @@ def gpt_shape(
     )
 
 
+def llama_shape(
+    *, name: str, layers: int, width: int, heads: int, groups: int, hidden: int, vocabulary: int, sequence: int
+) -> Shape:
+    """Return the shape of a Llama: grouped queries, SwiGLU, RMSNorm, rotary positions, a head of its own, no biases.
+
+    llama-7b has 6,738,415,616 parameters, and llama-8b 8,030,261,248, as published.
+    """
+    tensors = [Tensor(vocabulary, width, split="rows", end="first")]
+    for layer in range(layers):
+        keys = groups * width // heads
+        tensors += [*_norm(layer, width, bias=False)] * 2
+        tensors += [Tensor(rows, width, layer, "rows") for rows in (width, keys, keys, hidden, hidden)]
+        tensors += [Tensor(width, width, layer, "columns"), Tensor(width, hidden, layer, "columns")]
+    tensors += [*_norm(None, width, bias=False), Tensor(vocabulary, width, split="rows", end="last")]
+    return Shape(
+        name=name,
+        tensors=tuple(tensors),
+        are_whole=True,
+        layers=layers,
+        width=width,
+        heads=heads,
+        sequence=sequence,
+        vocabulary=vocabulary,
+        hidden=hidden,
+        gated=True,
+        groups=groups,
+    )
+
+
+def bert_shape(*, name: str, layers: int, width: int, heads: int, sequence: int, vocabulary: int) -> Shape:
+    """Return the shape of a BERT, with its pooler: bert-base has 109,482,240 parameters, as published."""
+    looked_up = [Tensor(rows, width, end="first") for rows in (sequence, 2)]
+    tensors = [Tensor(vocabulary, width, split="rows", end="tied"), *looked_up]
+    tensors += [Tensor(width, decayed=False, end="first", is_norm=True)] * 2
+    for layer in range(layers):
+        tensors += _gpt_block(layer, width, True, 0)
+    tensors += [Tensor(width, width, end="last"), Tensor(width, decayed=False, end="last")]
+    return Shape(
+        name=name,
+        tensors=tuple(tensors),
+        are_whole=True,
+        layers=layers,
+        width=width,
+        heads=heads,
+        sequence=sequence,
+        vocabulary=vocabulary,
+    )
+
+
 def _gpt_block(layer: int, width: int, bias: bool, experts: int) -> list[Tensor]:
     mlp = [*_linear(layer, 4 * width, width, "rows", bias), *_linear(layer, width, 4 * width, "columns", bias)]
     return [
@@ -176,6 +238,7 @@ def counted_shape(
     heads: int | None = None,
     sequence: int | None = None,
     vocabulary: int | None = None,
+    is_assumed: bool = False,
 ) -> Shape:
     """Return a model of a given number of parameters, of which everything divides evenly between layers and ranks.
 
@@ -204,4 +267,5 @@ def counted_shape(
         heads=heads,
         sequence=sequence,
         vocabulary=vocabulary,
+        is_assumed=is_assumed,
     )

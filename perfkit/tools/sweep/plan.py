@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from perfkit.errors import UsageError
 from perfkit.options.mesh import lay_out, parse_mesh
 from perfkit.options.script import ScriptConfig
+from perfkit.options.script_arguments import ScriptArgument, read_arguments
 from perfkit.records.sweep import ScalingKind
 from perfkit.tools.sweep.point import END_OF_OPTIONS, Point, make_point
 
@@ -52,12 +53,11 @@ class ScriptTarget(Struct, frozen=True, kw_only=True):
     def filled(self, varied: Mapping[str, str], batch: int | None = None) -> list[str]:
         """Return the arguments with the values of a combination, and another batch; the ranks are left to the run."""
         tokens = list(self.arguments)
+        if batch is not None:
+            argument, _ = self._batch()
+            tokens = argument.with_value(tokens, str(batch))
         for option, value in varied.items():
             tokens = [token.replace(f"{{{option}}}", value) for token in tokens]
-        if batch is not None:
-            place, _ = self._batch()
-            name, equals, _ = tokens[place].partition("=")
-            tokens[place] = f"{name}={batch}" if equals else str(batch)
         return tokens
 
     @property
@@ -69,16 +69,13 @@ class ScriptTarget(Struct, frozen=True, kw_only=True):
         """
         return None if self.batch_arg is None else self._batch()[1]
 
-    def _batch(self) -> tuple[int, int]:
-        """Return the place and the value of the batch size."""
-        found = None
-        for place, token in enumerate(self.arguments):
-            name, equals, value = token.partition("=")
-            if name == self.batch_arg:
-                found = (place, value) if equals else (place + 1, "".join(self.arguments[place + 1 : place + 2]))
-        if found is None or not found[1].isdecimal() or int(found[1]) < 1:
+    def _batch(self) -> tuple[ScriptArgument, int]:
+        """Return the argument with the batch size, the last of that name, and its value."""
+        found = [one for one in read_arguments(self.arguments) if one.name == self.batch_arg]
+        text = (found[-1].value or "") if found else ""
+        if not text.isdecimal() or int(text) < 1:
             raise UsageError(f"--batch-arg {self.batch_arg}: give its value after --, such as {self.batch_arg}=32")
-        return found[0], int(found[1])
+        return found[-1], int(text)
 
 
 class SweepSpec(Struct, frozen=True, kw_only=True):

@@ -11,7 +11,6 @@ from perfkit.options.identity import (
     is_input_option,
     key,
     settings,
-    split_arguments,
 )
 from perfkit.records.run import RunReport
 from perfkit.subjects.comparison.changes import findings
@@ -92,20 +91,6 @@ def test_a_long_value_is_shortened_and_stays_distinct() -> None:
     assert format_option("x" * 80) == "x" * 80
     assert format_option(["a" * 50, "b" * 50]) != format_option(["a" * 50, "c" * 50])
     assert len(format_option("\ud800" * 100)) < 50
-
-
-def test_arguments_of_a_script_are_options_of_their_own() -> None:
-    tokens = ["train", "--lr=1", "--bs", "8", "-v", "--fast", "data.n=3", "--x", "-1", "out"]
-    assert split_arguments(tokens) == {
-        "argument 1": "train",
-        "--lr": "1",
-        "--bs": "8",
-        "-v": "on",
-        "--fast": "on",
-        "data.n": "3",
-        "--x": "-1",
-        "argument 10": "out",
-    }
 
 
 def test_a_script_is_scaled_in_the_argument_with_its_batch_only() -> None:

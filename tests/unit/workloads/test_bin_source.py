@@ -66,7 +66,7 @@ def test_a_text_is_also_written_as_token_files(tmp_path: Path, capsys: pytest.Ca
             assert np.fromfile(tmp_path / "out" / name, np.uint16).tolist() == ids.tolist()
     assert "): token ids of 16 bits" in capsys.readouterr().err
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        *("train.npy", "validation.npy", "vocabulary.json", "train.bin", "val.bin")
+        *("train.npy", "validation.npy", "vocabulary.json", "train.bin", "val.bin", "meta.pkl")
     }
 
 

@@ -1,3 +1,4 @@
+import pickle
 from pathlib import Path
 
 import msgspec
@@ -8,7 +9,7 @@ from typer.testing import CliRunner
 from perfkit.base.formatting import size
 from perfkit.cli.data import app
 from perfkit.errors import PerfkitError, StoreError, UsageError
-from perfkit_workloads.data.text import load_text, prepare_text
+from perfkit_workloads.data.text import load_text, prepare_text, write_bin
 
 TEXT = "Straße, naïve 🚀\r\n" * 50
 
@@ -25,10 +26,26 @@ def test_round_trip(file: Path, tmp_path: Path) -> None:
     text = load_text(tmp_path / "deep" / "out")
     train, validation = text.train(), text.validation()
     assert text.decode(train) + text.decode(validation) == TEXT
-    assert len(validation) == len(TEXT) // 4
+    assert len(train) == int(len(TEXT) * 0.75)
     assert train.dtype == np.uint16
     assert sorted(set(TEXT)) == list(text.vocabulary.characters)
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["out"], "nothing temporary is left"
+
+
+def test_the_split_and_its_files_are_those_of_nanogpt(tmp_path: Path) -> None:
+    """Tiny Shakespeare has 1,115,394 characters: prepare.py of nanoGPT gives 1,003,854 and 111,540 tokens."""
+    characters = "".join(map(chr, range(60, 125)))
+    content = (characters * 17_161)[:1_115_394]
+    (tmp_path / "t.txt").write_text(content)
+    text, _ = prepare_text(tmp_path / "t.txt", tmp_path / "out", 0.1)
+    assert (len(text.train()), len(text.validation())) == (1_003_854, 111_540)
+    files = write_bin(text)
+    assert [path.name for path in files] == ["train.bin", "val.bin", "meta.pkl"]
+    meta = pickle.loads((tmp_path / "out" / "meta.pkl").read_bytes())  # noqa: S301  # as nanoGPT's sample.py reads it
+    assert meta["vocab_size"] == len(meta["itos"]) == 65
+    tokens = np.memmap(tmp_path / "out" / "val.bin", dtype=np.uint16, mode="r")
+    assert "".join(meta["itos"][token] for token in tokens[:200].tolist()) == content[1_003_854:1_004_054]
+    assert [meta["stoi"][one] for one in content[:5]] == [0, 1, 2, 3, 4]
 
 
 def test_the_same_text_is_reused(file: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ in the order of their ids). The folder appears complete, by one rename.
 
 import hashlib
 import os
+import pickle  # written only: what is read is never unpickled
 import shutil
 import tempfile
 from pathlib import Path
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from perfkit.errors import StoreError, UsageError
 
-TEXT_VERSION: Final = 1
+TEXT_VERSION: Final = 2
 VOCABULARY: Final = "vocabulary.json"
 AGAIN: Final = "remove the folder and run `perfkit data prepare` again"
 
@@ -109,7 +110,7 @@ def prepare_text(file: Path, folder: Path, validation: float) -> tuple[Text, boo
     if _occupied(folder):
         return _reuse(folder, fingerprint), True
     ids, characters = _encode(_decode(content, file))
-    train_tokens = len(ids) - int(len(ids) * validation)
+    train_tokens = int(len(ids) * (1 - validation))  # as nanoGPT rounds
     vocabulary = Vocabulary(
         characters=characters,
         train_tokens=train_tokens,
@@ -122,10 +123,13 @@ def prepare_text(file: Path, folder: Path, validation: float) -> tuple[Text, boo
 
 
 def write_bin(text: Text) -> list[Path]:
-    """Write the token ids also as nanoGPT has them: `train.bin` and `val.bin`, 16-bit integers without a header.
+    """Write a text also as nanoGPT has it.
+
+    `train.bin` and `val.bin` are 16-bit integers without a header; `meta.pkl` is a pickled dict of `vocab_size`, `itos`
+    and `stoi`, by which its train.py and sample.py know the characters. perfkit never reads a pickle.
 
     Returns:
-        Both files; what exists is replaced.
+        The three files; what exists is replaced.
 
     Raises:
         UsageError: There are more distinct characters than 16 bits can number.
@@ -133,13 +137,21 @@ def write_bin(text: Text) -> list[Path]:
     """
     if text.vocab_size > 1 << 16:
         raise UsageError(f"{text.folder}: token files hold up to 65,536 distinct characters, not {text.vocab_size:,}")
+    characters = text.vocabulary.characters
+    itos = dict(enumerate(characters))
+    meta = {"vocab_size": text.vocab_size, "itos": itos, "stoi": {one: number for number, one in itos.items()}}
+    contents: dict[str, NDArray[Any]] = {
+        "train.bin": text.train().astype("<u2", copy=False),
+        "val.bin": text.validation().astype("<u2", copy=False),
+        "meta.pkl": np.frombuffer(pickle.dumps(meta), np.uint8),
+    }
     files = []
-    for name, ids in (("train.bin", text.train()), ("val.bin", text.validation())):
+    for name, content in contents.items():
         path = text.folder / name
         try:
             with tempfile.NamedTemporaryFile(dir=text.folder, prefix=f".{name}.", delete=False) as new:
                 try:
-                    ids.astype("<u2", copy=False).tofile(new)
+                    content.tofile(new)
                     os.fchmod(new.fileno(), 0o666 & ~_umask())
                     Path(new.name).rename(path)
                 except BaseException:

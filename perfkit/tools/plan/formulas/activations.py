@@ -71,7 +71,8 @@ def _layer_bytes(stage: Stage) -> int:
     """Return what one layer keeps of a micro-batch, without checkpointing of the whole layer.
 
     Per token and unit of width: inputs of two norms in the residual's precision, their outputs, queries, keys and
-    values (3), the attention's output, the hidden layer (4) before and after GELU. Tensor parallelism divides the last
+    values (3, fewer with grouped queries), the attention's output, the hidden layer (4) before and after GELU; of a
+    gated one both halves, one of them also after its activation, and their product. Tensor parallelism divides the last
     12 of these 16, sequence parallelism also the first two, with statistics and dropout masks. The norms' outputs are
     gathered and kept whole: Megatron-LM gathers them again in backward instead, and torch does not. Norms keep
     inputs in 32 bits even where layers exchange 16: accelerators' autocast converts them (a CPU's does not).
@@ -79,7 +80,8 @@ def _layer_bytes(stage: Stage) -> int:
     shape, layout, precision, width = stage.shape, stage.layout, stage.precision, stage.width
     heads = shape.heads or 0
     between = 2 * precision.residual * width + _STATISTICS + (2 * width if shape.dropout else 0)
-    attention, mlp = 4 * precision.activation * width, 8 * precision.activation * width
+    attention = round((2 + 2 * shape.grouping) * precision.activation * width)
+    mlp = (4 if shape.gated else 2) * precision.activation * stage.hidden
     split = attention + (_expert_bytes(stage) if shape.experts else mlp)
     if layout.cp > 1:
         # The logarithm of each head's sum, and the output in float32 where that is another tensor.
@@ -114,7 +116,7 @@ def _gradients(stage: Stage) -> int:
     """
     shape, activation = stage.shape, stage.precision.activation
     if not shape.experts:
-        return stage.width * (stage.stream_bytes + 4 * activation)
+        return stage.width * stage.stream_bytes + (2 if shape.gated else 1) * stage.hidden * activation
     hidden = 4 * activation * stage.layout.ep / shape.experts
     return round(stage.width * (stage.precision.residual + shape.top_k * (activation + hidden)))
 

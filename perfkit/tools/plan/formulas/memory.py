@@ -8,7 +8,7 @@ from perfkit.records.plan import MemoryNeed, PlanTerm
 from perfkit.tools.plan.formulas.activations import EXPERTS_SOURCE, RING_SOURCE, SOURCE, Activations, activations_of
 from perfkit.tools.plan.formulas.stage import FORMULAS, Stage, State, count, state_of
 from perfkit.tools.plan.layout import Layout
-from perfkit.tools.plan.precision import Precision
+from perfkit.tools.plan.precision import FLOAT32_BYTES, Precision
 from perfkit.tools.plan.shape import Shape
 
 _FSDP: Final = "metrics.md section 11: a layer computes while the next is gathered"
@@ -67,14 +67,17 @@ def _parts(stage: Stage) -> _Parts:
     left = 4 * entries if keeps_all and layout.micro_batches > 1 else 0
     # A layer's gradients, and their copy for the collective.
     unreduced = 4 * (entries if keeps_all else 2 * largest) if sharded else 0
-    kept = entries if sharded and layout.dp == "zero2" else 0
-    needed = entries if keeps_all or layout.dp == "zero2" else rest + min(2, len(of_layers)) * largest
+    # torch's ZeRO-2 gathers all parameters for the step; with a float32 copy (DeepSpeed) each rank has them all.
+    stays = layout.dp == "zero2" and precision.parameter == FLOAT32_BYTES
+    has_all = layout.dp == "zero2" and not stays
+    kept = entries if sharded and stays else 0
+    needed = 0 if has_all else entries if keeps_all or stays else rest + min(2, len(of_layers)) * largest
     wrapped = layout.pp == 1 or layout.replicas > 1
     cast = [tensor for tensor in stage.tensors if tensor.decayed and tensor.end != "first"]
     if layout.checkpointing == "full":  # copies for one layer are made again with it
         cast = [tensor for tensor in cast if tensor.layer in (None, min(of_layers, default=None))]
     experts = max((tensor.count for tensor in stage.tensors if tensor.is_expert), default=0)
-    head = count(tensor for tensor in stage.tensors if tensor.end == "tied")
+    head = max((tensor.count for tensor in stage.tensors if tensor.end in ("tied", "last")), default=0)
     return _Parts(
         stage=stage,
         state=state_of(stage),
@@ -91,9 +94,13 @@ def _parts(stage: Stage) -> _Parts:
 
 
 def _outputs(stage: Stage) -> int:
-    """Return what a pipeline keeps of the outputs of all but the current micro-batch."""
+    """Return what a pipeline keeps of the outputs of all but the current micro-batch.
+
+    torch keeps them; Megatron-LM, whose pipelines are those with parameters in 16 bits, frees them once they are sent
+    (`deallocate_pipeline_outputs`).
+    """
     layout, last = stage.layout, stage.is_last
-    if layout.pp == 1 or not stage.width:
+    if layout.pp == 1 or not stage.width or stage.precision.parameter < FLOAT32_BYTES:
         return 0
     numbers = (stage.shape.vocabulary or 0) if last else stage.width // layout.between
     return stage.tokens * numbers * (stage.precision.activation if last else stage.stream_bytes) * layout.micro_batches
@@ -158,9 +165,11 @@ def _term(part: str, name: str, value: int, formula: str, source: str) -> PlanTe
 
 def _buffer_terms(parts: _Parts) -> list[_Row]:
     layout = parts.stage.layout
+    in_16_bits = parts.stage.precision.parameter < FLOAT32_BYTES
     stays = ["all that stay gathered"] if layout.dp == "zero2" else []
     left = ["all gradients"] if parts.reduced_bytes is not None and layout.micro_batches > 1 else []
-    backward = ("all" if layout.dp == "zero2" else "2 layers and the rest") + "; a layer's gradients twice"
+    gathered = {"zero2": "" if in_16_bits else "all; "}.get(layout.dp, "2 layers and the rest; ")
+    backward = f"{gathered}a layer's gradients twice"
     if parts.reduced_bytes is not None:
         backward = "all, and all gradients"
     return [
@@ -194,7 +203,12 @@ def _activation_terms(parts: _Parts) -> list[_Row]:
 def _widths(stage: Stage) -> str:
     if stage.shape.experts:
         return f"({12 if stage.layout.ep > 1 else 11} top_k width + 8 width)"
-    return "(2 width + 14 width / tp)" if stage.layout.sequence_parallel else "(4 width + 12 width / tp)"
+    hidden = f"{4 if stage.shape.gated else 2} x {stage.hidden:,}"
+    inner = "12 width" if stage.shape.hidden is None else f"({2 + 2 * stage.shape.grouping:g} width + {hidden})"
+    if stage.layout.sequence_parallel:
+        inner = "14 width" if stage.shape.hidden is None else f"(2 width + {inner})"
+        return f"(2 width + {inner} / tp)"
+    return f"(4 width + {inner} / tp)"
 
 
 def _backward_words(stage: Stage, *, is_ring: bool) -> tuple[str, str]:
@@ -204,4 +218,5 @@ def _backward_words(stage: Stage, *, is_ring: bool) -> tuple[str, str]:
     experts = stage.shape.experts
     if experts:
         return f"tokens x (1 + top_k + 4 top_k x {stage.layout.ep} / {experts}) width x bytes", EXPERTS_SOURCE
-    return "tokens x 5 width x bytes", "one MLP's backward pass"
+    inner = "5 width" if stage.shape.hidden is None else f"(width + {2 if stage.shape.gated else 1} x {stage.hidden:,})"
+    return f"tokens x {inner} x bytes", "one MLP's backward pass"

@@ -62,6 +62,11 @@ class Stage:
         return self.shape.width or 0
 
     @property
+    def hidden(self) -> int:
+        """Width inside of an MLP."""
+        return self.shape.hidden or 4 * self.width
+
+    @property
     def tokens(self) -> int:
         """Tokens of a micro-batch."""
         return self.samples * (self.shape.sequence or 0)

@@ -75,7 +75,7 @@ def _data_parallel(stage: Stage) -> Iterator[Message]:
     for other in ("cp", "ep"):
         if other in layout.mesh:
             dimension = f"dp+{other}" if layout.shard > 1 else other
-    reduced = 2 if precision.parameter == 2 else 4
+    reduced = precision.gradient
     if layout.dp not in SHARDED:
         if ranks == 1:
             return
@@ -157,7 +157,7 @@ def _norm_gradients(stage: Stage) -> Iterator[Message]:
 def _context_parallel(stage: Stage) -> Iterator[Message]:
     layout, layers = stage.layout, stage.shape.layers or 0
     turns = layout.cp - 1
-    numbers = 2 * stage.tokens // layout.cp * stage.width
+    numbers = 2 * stage.tokens // layout.cp * round(stage.width * stage.shape.grouping)
     passes = 2 * turns + (turns if layout.checkpointing == "full" else 0)
     pairs, gradients = 2 * layers * passes, 2 * layers * layout.cp
     hidden = (turns / passes, 1 - turns / passes)

@@ -18,7 +18,7 @@ from perfkit.records.tools import ExternalTable
 from perfkit.report import reporter
 from perfkit.report.json_schema import schema
 from perfkit.tools.cross_check import hta
-from perfkit.tools.cross_check.hta import ANALYSES, rank_files, run_hta, with_cross_check
+from perfkit.tools.cross_check.hta import ANALYSES, TRACE_DIFF, rank_files, run_hta, with_cross_check
 from perfkit.tools.cross_check.hta_entry import ANALYSES as CHILDS
 from tests.support.json_validation import jsonschema
 from tests.support.reports.report_builders import make_rank, make_run
@@ -95,13 +95,50 @@ def test_what_hta_counts_besides_the_device_s_work_is_known(tmp_path: Path) -> N
 
 @needs_hta
 @pytest.mark.slow
-@pytest.mark.parametrize("analysis", ANALYSES)
+@pytest.mark.parametrize("analysis", [name for name in ANALYSES if name != TRACE_DIFF])
 def test_every_analysis_runs(analysis: str, real_traces: Path) -> None:
     table = run_hta(perfkit.analyze(real_traces / "gpu-dlrm-2of128").runs[0], analysis)
     assert table.tool.startswith(("HolisticTraceAnalysis ", "traceinsight "))
     ranks = [row[table.columns.index("rank")] for row in table.rows]
     assert set(ranks) == {0, 1}
     assert {len(row) for row in table.rows} == {len(table.columns)}
+
+
+def cell(table: ExternalTable, name: str, column: str) -> object:
+    (row,) = [row for row in table.rows if name in row]
+    return row[table.columns.index(column)]
+
+
+@needs_hta
+@pytest.mark.slow
+def test_overlap_and_kernels_are_those_of_the_trace(tmp_path: Path) -> None:
+    trace = TraceBuilder(world_size=1).step(0, 0, 1000)
+    for number, (name, at, length) in enumerate(
+        [("gemm", 100, 100), ("gemm", 300, 200), ("ncclDevKernel_AllReduce", 400, 200)], start=1
+    ):
+        stream = 20 if name.startswith("nccl") else 7
+        trace.launch(number, at - 50, 10).kernel(name, at, length, number, stream=stream)
+    (run,) = perfkit.analyze(trace.write(tmp_path / "rank0.json")).runs
+    overlap = run_hta(run, "comm-comp-overlap")
+    assert overlap.rows == [[0, 50.0]]  # 100 of 200 µs of communication are beside the second product
+    kernels = run_hta(run, "kernel-breakdown")
+    found = [cell(kernels, "gemm", column) for column in kernels.columns if column.startswith(("sum", "max", "min"))]
+    assert found == [300, 200, 100]
+
+
+@needs_hta
+@pytest.mark.slow
+def test_two_runs_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder, steps in (("before", 2), ("after", 3)):
+        (tmp_path / folder).mkdir()
+        traced(0, steps).write(tmp_path / folder / "rank0.json")
+    before, after = str(tmp_path / "before"), str(tmp_path / "after")
+    assert main(["hta", "trace-diff", before, after, "--json"]) == 0
+    table = msgspec.json.decode(capsys.readouterr().out, type=ExternalTable)
+    assert table.run == "before and after"
+    assert [cell(table, "gemm", f"diff_{name}") for name in ("counts", "duration")] == [1, 100]
+    assert main(["hta", "trace-diff", before]) == 2
+    assert "1 runs with traces: give two, before and after" in capsys.readouterr().err
 
 
 @needs_hta
@@ -149,6 +186,10 @@ def test_a_crash_of_hta_is_a_line_and_a_finding(real_traces: Path, capsys: pytes
     assert said.startswith("perfkit: error: cpu-gloo-1of300: ")
     assert "failed in temporal-breakdown: it needs events of a device, and none are there: IndexError" in said
     assert said.count("\n") == 1
+    for analysis in ("comm-comp-overlap", "kernel-breakdown"):  # for which HTA returns an empty table
+        assert main(["hta", analysis, trace]) == 1
+        said = capsys.readouterr().err
+        assert said.endswith(f"found nothing in {analysis}: it needs events of a device, and none are there\n")
     assert main(["analyze", trace, "--cross-check", "hta", "-f", "json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert run["cross_check"] is None

@@ -69,12 +69,12 @@ def test_what_does_not_fit_is_never_the_best() -> None:
     assert choose([layout("ddp", 1001, 0.1), layout("zero3", 1000, 9.0)], DEVICE)[0] == 1
 
 
-def test_what_perfkit_does_not_run_is_never_the_best() -> None:
+def test_what_perfkit_does_not_run_is_the_best_only_where_nothing_else_fits() -> None:
     layouts = [layout("ddp", 900, 0.1, refused="a reason"), layout("zero3", 900, 9.0)]
     assert choose(layouts, DEVICE)[0] == 1
     best, reason = choose(layouts[:1], DEVICE)
-    assert best is None
-    assert "a reason" in reason
+    assert best == 0
+    assert reason.endswith("`perfkit run` refuses it: a reason")
 
 
 def test_if_nothing_fits_the_smallest_need_is_named() -> None:
