@@ -40,6 +40,14 @@ class RunPlots(NotebookDisplay):
 
     __slots__ = ()
 
+    def figure(self, name: str) -> "Figure":
+        """Return the chart that `-o NAME.svg` draws: `scaling`, `lost`, `throughput`, `ranks` and others.
+
+        Of a scaling report, `scaling` is where the step goes by ranks (`strong`, `weak`: of one kind), `lost` where
+        points of efficiency were lost. An unknown name is refused with the list of all.
+        """
+        return self._figure(name)
+
     def plot_steps(self) -> "Figure":
         """Return one bar per step, mean over ranks, stacked by category."""
         return self._figure("steps")

@@ -5,7 +5,7 @@ through the entry-point group `perfkit.reporters`: an object with the attributes
 """
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -82,11 +82,15 @@ class BuiltinReporter:
     """`module:function` that raises if a package the format needs is missing."""
     table: str = ""
     """What the format is of, if that is a single table: a key of `LISTINGS`, or `module:name` of a listing."""
+    figure: str = ""
+    """Likewise, of a chart: its name, for which a file is named."""
 
     def write(self, record: Any, stream: Any, *, top: int) -> None:
         """Write `record` to `stream`."""
         if self.table:  # all rows of it
             _load(self.target)(record, stream, listing(self.table))
+        elif self.figure:
+            _load(self.target)(record, stream, self.figure)
         else:
             _load(self.target)(record, stream, top=top)
 
@@ -133,6 +137,7 @@ FORMATS: Final[dict[type, dict[str, BuiltinReporter]]] = {
         "idle-parquet": _parquet("idle", ".idle.parquet"),
         "points-parquet": _parquet("points", ".points.parquet"),
         "options-parquet": _parquet("options", ".options.parquet"),
+        "svg": BuiltinReporter(Report, "exporters.picture:write_svg", (".svg",), figure="scaling"),
     },
     Comparison: _rows(
         Comparison,
@@ -265,12 +270,28 @@ def reporter_for(record: type, path: Path) -> Reporter:
     """
     builtin = _longest_match(path, ((name, row) for name, row in FORMATS[record].items()))
     if builtin:
-        return reporter(record, builtin[0])
+        chosen = reporter(record, builtin[0])
+        return _of_figure(chosen, path) if isinstance(chosen, BuiltinReporter) and chosen.figure else chosen
     plugins = [(name, plugin) for name, plugin in PLUGINS.load_plugins() if plugin.record is record]
     if found := _longest_match(path, iter(plugins)):
         return _PluginReporter.of(*found)
+    if path.suffix.lower() == ".png" and record is Report:
+        raise UsageError(
+            f"-o {path}: no PNG from the command line: write .svg, or press PNG beside a chart of the page"
+        )
     suffixes = (*builtin_suffixes(record), *(suffix for _, plugin in plugins for suffix in plugin.suffixes))
     raise UsageError(f"-o {path}: unknown output format: use {', '.join(suffixes)}")
+
+
+def _of_figure(row: BuiltinReporter, path: Path) -> BuiltinReporter:
+    """Return the format of the chart that a file is named after: `scaling.svg`, `talk.scaling.svg`.
+
+    Raises:
+        UsageError: no chart has the name.
+    """
+    name = path.stem.rpartition(".")[2]
+    _load("charts.run:check_figure")(name)
+    return replace(row, figure=name)
 
 
 def _longest_match(path: Path, rows: Iterator[tuple[str, Reporter]]) -> tuple[str, Reporter] | None:

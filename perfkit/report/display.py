@@ -29,7 +29,8 @@ def html(record: Any) -> str:
         loader=PackageLoader("perfkit.report", "assets"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     doc = build_document(record, _ROWS)
-    values = {"comparison": doc.comparison, "findings": doc.findings, "sections": doc.sections[:_MOST_RUNS]}
+    values = {"headlines": doc.headlines, "comparison": doc.opening + doc.comparison}
+    values |= {"findings": doc.first + doc.findings, "sections": doc.sections[:_MOST_RUNS]}
     left = max(0, len(doc.sections) - _MOST_RUNS)
     return page.get_template("notebook.html.j2").render(**values, left=left, colours=COLOURS)
 
@@ -53,9 +54,9 @@ def figure(record: Any, name: Any) -> Any:
         from perfkit.report.views.history import plot_steps
 
         return plot_steps(record)
-    from perfkit.report.charts.run import plot
+    from perfkit.report.charts.run import chart
 
-    return plot(record, name)
+    return chart(record, name).figure()
 
 
 def tables(record: Any) -> "DataFrames":

@@ -41,21 +41,26 @@ class Chart:
     """What it shows, where no table has the same."""
     is_narrow: bool = False
     """Whether half of a page's width is enough."""
+    answer: str = ""
+    """What it shows in a sentence, which is the title where the chart stands alone."""
 
     def figure(self) -> "Figure":
         """Return the chart as a plotly figure."""
         from plotly.graph_objects import Figure
 
-        title = " ".join(filter(None, (self.title, self.note)))
-        return Figure(self.spec).update_layout(title=title)
+        title = " ".join(filter(None, (self.answer and f"{self.answer}.", self.title, self.note)))
+        return Figure(self.spec).update_layout(title=as_html(title))
 
 
 class PageCharts(NamedTuple):
     """The charts of an HTML page."""
 
     overview: list[Chart]
+    """What the page begins with."""
     sections: list[list[Chart]]
     """One list per section of the document."""
+    beside_tables: Sequence[Chart] = ()
+    """Of the tables that compare runs."""
 
 
 class Bars(NamedTuple):

@@ -9,7 +9,7 @@ from perfkit.base.formatting import duration, escape_unprintable, rate, shell_wo
 from perfkit.base.step_numbers import numbered
 from perfkit.options.identity import short_name
 from perfkit.records.aggregate import step_time_ns, steps_ns
-from perfkit.records.common import Severity
+from perfkit.records.common import Finding, Severity
 from perfkit.records.findings import MONITOR_CODES
 from perfkit.records.rank import RankReport, StepBreakdown
 from perfkit.records.report import Insight, Report
@@ -106,26 +106,31 @@ class Answer:
 def answer(report: Report) -> Answer:
     """Return the short answer of a report."""
     several = len(report.runs) > MOST_RUNS
-    first = [one for one in report.findings if one.severity == "error" or one.code in _FIRST]
-    others = [one for one in report.findings if one not in first]
+    first, others = first_and_other(report.findings)
     return Answer(
         runs=[] if several else [run_answer(run) for run in report.runs],
-        headlines=_headlines(report.multi_run),
+        headlines=headlines(report.multi_run)[:_MOST_HEADLINES],
         tables=[*(_overview(report.runs) if several else []), *_comparisons(report.multi_run)],
         advice=advice(report)[:_MOST_ADVICE],
-        doubts=_serious(finding_lines(others)) + (_doubts_by_run(report.runs) if several else []),
-        first=finding_lines(first),
+        doubts=_serious(others) + (_doubts_by_run(report.runs) if several else []),
+        first=first,
         more=_more(report.runs),
     )
 
 
-def _headlines(multi_run: MultiRunSummary | None) -> list[str]:
-    """Return how well the first series scale; each after its name if there are several."""
+def first_and_other(findings: Sequence[Finding]) -> tuple[list[FindingLine], list[FindingLine]]:
+    """Return the findings about no single run: errors, and without which what follows is misread; and the others."""
+    first = [one for one in findings if one.severity == "error" or one.code in _FIRST]
+    return finding_lines(first), finding_lines([one for one in findings if one not in first])
+
+
+def headlines(multi_run: MultiRunSummary | None) -> list[str]:
+    """Return how well each series scales, after its name if there are several."""
     series = [one for one in multi_run.series if one.sentence] if multi_run else []
     alone = len({(one.workload, *one.varies.values()) for one in series}) == 1
     names = [", ".join([one.workload, *(short_name(*option) for option in one.varies.items())]) for one in series]
     heads = [one.sentence if alone else f"{name}: {one.sentence}" for name, one in zip(names, series, strict=True)]
-    return [escape_unprintable(head) for head in heads[:_MOST_HEADLINES]]
+    return [escape_unprintable(head) for head in heads]
 
 
 # Tables are imported where they are needed: the answer about one run has none.

@@ -74,3 +74,9 @@ class Document:
     advice: list[InsightItem] = field(default_factory=list)
     findings: list[FindingLine] = field(default_factory=list)
     """Findings about no single section."""
+    first: list[FindingLine] = field(default_factory=list)
+    """Those without which what follows is misread."""
+    headlines: list[str] = field(default_factory=list)
+    """The answer of a report of several runs: how each series scales."""
+    opening: list[Table] = field(default_factory=list)
+    """The tables that have what its pictures show."""

@@ -6,12 +6,13 @@ from perfkit.base.formatting import escape_unprintable
 from perfkit.records.report import Report
 from perfkit.records.run import RunReport
 from perfkit.report import subject_tables
-from perfkit.report.content.answer import TONES, advice
+from perfkit.report.content.answer import TONES, advice, first_and_other, headlines
 from perfkit.report.content.breakdown import breakdown, efficiency
 from perfkit.report.content.document import Document, Section
 from perfkit.report.content.ledger import table as ledger_table
-from perfkit.report.content.run_facts import finding_lines, findings, key_values, not_recorded
+from perfkit.report.content.run_facts import findings, key_values, not_recorded
 from perfkit.report.content.run_overview import comparison
+from perfkit.report.content.scaling import opening
 from perfkit.report.wording.trust import trust_line
 from perfkit.subjects.table import SUBJECTS
 
@@ -37,8 +38,18 @@ def document(report: Report, top: int) -> Document:
         notes.append(
             f"With more than {MAX_WHOLE_RUNS} runs the tables of each run are left out: analyze fewer runs to see them."
         )
-    findings = finding_lines(report.findings)
-    return Document("perfkit report", sections, notes, comparison(report), advice(report), findings)
+    first, findings = first_and_other(report.findings)
+    return Document(
+        "perfkit report",
+        sections,
+        notes,
+        comparison(report),
+        advice(report),
+        findings,
+        first,
+        headlines(report.multi_run),
+        opening(report.multi_run) if report.multi_run else [],
+    )
 
 
 def run_document(run: RunReport, top: int) -> Document:

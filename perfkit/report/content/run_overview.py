@@ -8,7 +8,7 @@ from perfkit.records.run import Bound, RunReport
 from perfkit.report.content.breakdown import efficiency
 from perfkit.report.content.options import strategies
 from perfkit.report.content.run_facts import input_of
-from perfkit.report.content.scaling import scaling
+from perfkit.report.content.scaling import fits, scaling
 from perfkit.tables import aggregates as sums
 from perfkit.tables.labels import SHORT
 from perfkit.tables.specification import Cell, Field, Table, make_table, number, words
@@ -37,7 +37,7 @@ def comparison(report: Report) -> list[Table]:
     by_source = multi_run is not None and any(one.option == "source" for one in multi_run.option_comparisons)
     tables = [steps_table(runs), None if in_series else efficiency(runs), None if by_source else _input(runs)]
     several = [*strategies(multi_run.strategy_comparisons), *scaling(multi_run)] if multi_run else []
-    return [*(table for table in tables if table), *several]
+    return [*(fits(multi_run) if multi_run else ()), *(table for table in tables if table), *several]
 
 
 def steps_table(runs: list[RunReport]) -> Table | None:

@@ -3,11 +3,13 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from itertools import pairwise
+from typing import Final, Literal, NamedTuple
 
 from msgspec.structs import fields
 
 from perfkit.base.formatting import MISSING, duration, escape_unprintable, figures, format_percent
+from perfkit.records.per_run.ledger import LedgerCause
 from perfkit.records.report import Report
 from perfkit.records.scaling import (
     Estimate,
@@ -30,6 +32,8 @@ from perfkit.report.content.options import (
     two_decimals,
     whole_rate,
 )
+from perfkit.report.wording.ledger import LABELS
+from perfkit.subjects.scaling.shares import LEAST_POINTS
 from perfkit.tables.labels import INDENT, LOW
 from perfkit.tables.specification import Cell, Field, Listing, Table, data, make_table, number, words
 
@@ -43,6 +47,8 @@ PARTS: Final = {
 }
 """What global efficiency is the product of, with the title of its column."""
 _MOST_COLUMNS: Final = 6
+_LEAST_SHOWN: Final = 0.05
+"""Points that a tenth is shown of."""
 _HIERARCHY: Final[dict[str, Sequence[str]]] = {
     "global efficiency": tuple(PARTS),
     f"{INDENT}parallel efficiency": tuple(PARTS)[:-1],
@@ -64,36 +70,37 @@ _PARAMETERS: Final = {
 
 
 def scaling(multi_run: MultiRunSummary) -> list[Table]:
-    """Return all tables, series first."""
+    """Return the tables of factors of each series, and those of options."""
     by_option: dict[str, list[OptionComparison]] = {}
     for comparison in multi_run.option_comparisons:
         by_option.setdefault(comparison.option, []).append(comparison)
-    series = [table for one in multi_run.series for table in _series(one)]
+    factors = [table for one in multi_run.series for table in (_hierarchy(one), _lost_factors(one)) if table]
     return [
-        *series,
+        *factors,
         *(table for option, comparisons in by_option.items() for table in option_tables(option, comparisons)),
     ]
 
 
+def opening(multi_run: MultiRunSummary) -> list[Table]:
+    """Return what a report of series begins with: how each scales, then where points were lost."""
+    tables = [*map(_points, multi_run.series), *map(_waterfall, multi_run.series)]
+    return [table for table in tables if table]
+
+
+def fits(multi_run: MultiRunSummary) -> list[Table]:
+    """Return the laws and forecasts of each series."""
+    tables = [table for one in multi_run.series for table in (_laws(one.fits, one.name), _forecasts(one))]
+    return [table for table in tables if table]
+
+
 def main_tables(multi_run: MultiRunSummary) -> list[Table]:
     """Return the table that answers first of each series and comparison, and the forecasts."""
-    series = [table for one in multi_run.series for table in (_points(one, in_answer=True), _forecasts(one)) if table]
+    series = [table for one in multi_run.series for table in (_points(one), _forecasts(one)) if table]
     options = dict.fromkeys(comparison.option for comparison in multi_run.option_comparisons)
     return series + [
         option_tables(option, [one for one in multi_run.option_comparisons if one.option == option])[0]
         for option in options
     ]
-
-
-def _series(series: ScalingSeries) -> list[Table]:
-    tables = [
-        _points(series),
-        _hierarchy(series),
-        _lost(series),
-        _laws(series.fits, series.name),
-        _forecasts(series),
-    ]
-    return [table for table in tables if table is not None]
 
 
 class _Point(NamedTuple):
@@ -166,14 +173,13 @@ def _ideal(row: _Point) -> Cell:
     return Cell(figures(row.of.world_size / least) if row.of else MISSING, tone="faint")
 
 
-def _points(series: ScalingSeries, *, in_answer: bool = False) -> Table | None:
+def _points(series: ScalingSeries) -> Table | None:
     batch = f"batch {series.batch_size} " + ("over all ranks" if series.kind == "strong" else "per rank")
     failed = [f"{escape_unprintable(one.run)} failed: {escape_unprintable(one.reason)}" for one in series.failed]
     rows = [*(_Point(series, point) for point in series.points), *(_Point(series, None, one) for one in series.failed)]
     # Weak scaling has no serial fraction.
     columns = (*_POINTS, *_TIMES, *_SPEEDUP, _IDEAL, *_EFFICIENCY, *(() if series.kind == "weak" else _SERIAL))
-    answer = [escape_unprintable(series.sentence)] if series.sentence and not in_answer else []
-    remark = _sentences([*answer, _intervals(series), *series.notes, *failed])
+    remark = _sentences([_intervals(series), *series.notes, *failed])
     return make_table(f"Scaling: {escape_unprintable(series.name)} ({batch})", rows, columns, remark)
 
 
@@ -205,7 +211,76 @@ def _factors(title: str, factors: Factors) -> Field:
     return number(title, product, format_percent, low=LOW)
 
 
-def _lost(series: ScalingSeries) -> Table | None:
+class Lost(NamedTuple):
+    """A row of the waterfall: what is left at a number of ranks, or a part of the step that points were lost to."""
+
+    from_size: int
+    to_size: int
+    cause: LedgerCause | Literal["other"] | None
+    """None: what is left at `to_size`."""
+    before: float
+    """Percent of efficiency that are left before it."""
+    points: float
+    """Percentage points of efficiency lost; negative: gained. Of what is left 0."""
+
+    @property
+    def after(self) -> float:
+        """Percent that are left after it."""
+        return self.before - self.points
+
+    @property
+    def label(self) -> str:
+        """What points were lost to."""
+        if self.cause is None:
+            return ""
+        return "other" if self.cause == "other" else LABELS[self.cause]
+
+
+def lost_points(series: ScalingSeries) -> list[Lost]:
+    """Return where points were lost from one number of ranks to the next; empty without the ledgers of all runs.
+
+    What a part has lost against the smallest number of ranks (`ScalingPart.lost`) grows by what it loses in between.
+    """
+    if len(series.points) < 2 or not all(point.parts for point in series.points):
+        return []
+    first = series.points[0].world_size
+    left = 100.0
+    rows = [Lost(first, first, None, left, 0.0)]
+    for before, after in pairwise(series.points):
+        for cause, points in _lost_between(before, after):
+            rows.append(Lost(before.world_size, after.world_size, cause, left, points))
+            left -= points
+        rows.append(Lost(before.world_size, after.world_size, None, left, 0.0))
+    return rows
+
+
+def _lost_between(before: ScalingPoint, after: ScalingPoint) -> Iterator[tuple[LedgerCause | Literal["other"], float]]:
+    """Yield what each part loses, most first; those of less than a point together, last."""
+    known = {part.cause: part.lost for part in before.parts}
+    now = {part.cause: part.lost for part in after.parts}
+    lost = {cause: now.get(cause, 0.0) - known.get(cause, 0.0) for cause in {**known, **now}}
+    named = {cause: points for cause, points in lost.items() if abs(points) >= LEAST_POINTS}
+    yield from sorted(named.items(), key=lambda item: -item[1])
+    rest = sum(points for cause, points in lost.items() if cause not in named)
+    if abs(rest) >= _LEAST_SHOWN:
+        yield "other", rest
+
+
+def _waterfall(series: ScalingSeries) -> Table | None:
+    """Return the rows of the waterfall."""
+    columns = (
+        number("ranks", lambda row: f"{row.from_size} \u2192 {row.to_size}" if row.cause else row.to_size),
+        words("lost to", lambda row: row.label),
+        number("points", lambda row: Cell(f"{row.points:.1f}" if row.cause else "")),
+        number("efficiency", lambda row: Cell("" if row.cause else f"{row.after:.1f} %", tone="strong")),
+    )
+    remark = "percent of the real step, as the rows of its ledger are longer than in the ideal one; negative: gained"
+    return make_table(
+        f"Where points were lost: {escape_unprintable(series.name)}", lost_points(series), columns, remark
+    )
+
+
+def _lost_factors(series: ScalingSeries) -> Table | None:
     """Return how much efficiency each step of the series lost, by factor."""
     factors = {point.world_size: point.factors for point in series.points}
     columns = (
@@ -221,7 +296,7 @@ def _lost(series: ScalingSeries) -> Table | None:
         "serial.: waiting on dependencies although no rank computes more overall; compute: more computation for the "
         "same work"
     )
-    return make_table(f"Where efficiency was lost: {escape_unprintable(series.name)}", series.lost, columns, remark)
+    return make_table(f"Efficiency lost by factor: {escape_unprintable(series.name)}", series.lost, columns, remark)
 
 
 def _parts(lost: LostEfficiency) -> list[float]:

@@ -62,12 +62,22 @@ def write_summary(record: Any, stream: TextIO) -> None:
 
 def _draw(doc: Document, stream: TextIO, width: int | None) -> None:
     console = open_console(stream, width)
-    _draw_findings(doc.findings, console)  # first: tables of traces that are no runs of one job would mislead
+    _draw_findings(doc.first, console)  # tables of traces that are no runs of one job would mislead
+    for headline in doc.headlines:
+        console.print(limited_text(f"{headline}.", style="bold"))
+    if doc.headlines:
+        console.print()
+    for table in doc.opening:
+        draw_table(table, console)
+    _draw_findings(doc.findings, console)
+    if doc.headlines:
+        _draw_advice(doc.advice, console)
     for table in doc.comparison:
         draw_table(table, console)
     for section in doc.sections:
         _draw_section(section, console)
-    _draw_advice(doc.advice, console)
+    if not doc.headlines:  # of single runs last, where a terminal ends
+        _draw_advice(doc.advice, console)
     for footnote in doc.footnotes:
         console.print(limited_text(footnote, style="dim"))
 

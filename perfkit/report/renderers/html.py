@@ -86,7 +86,8 @@ _DEFINITIONS: Final = (
 )
 
 _SCRIPTS: Final = tuple(
-    f"page/{name}.js" for name in ("format", "axes", "charts", "timeline", "explorer", "flames", "tables", "page")
+    f"page/{name}.js"
+    for name in ("format", "axes", "save", "charts", "timeline", "explorer", "flames", "tables", "page")
 )
 """In the order in which they run."""
 
@@ -112,10 +113,13 @@ def write(record: Any, stream: TextIO, *, top: int) -> None:
         heading=doc.title,
         notes=[note for note in doc.footnotes if note not in FOOTNOTES],  # the definitions explain the same
         runs=runs,
-        comparison=doc.comparison,
+        headlines=doc.headlines,
+        first_findings=doc.first,
+        comparison=doc.opening + doc.comparison,
         findings=doc.findings,
         advice=doc.advice,
-        scaling=charts.overview,
+        pictures=charts.overview,
+        beside_tables=charts.beside_tables,
         definitions=()
         if isinstance(record, CollectiveBenchmark | Plan)
         else _DEFINITIONS,  # those are of measured steps

@@ -31,6 +31,10 @@ def write(record: Any, stream: TextIO, *, top: int) -> None:
     """Write `record` to `stream` as markdown."""
     doc = build_document(record, top)
     stream.write(f"# {doc.title}\n")
+    _findings(doc.first, stream)
+    stream.writelines(f"\n**{escape(headline)}.**\n" for headline in doc.headlines)
+    for table in doc.opening:
+        _table(table, stream)
     _findings(doc.findings, stream)
     _advice(doc.advice, stream)
     for table in doc.comparison:

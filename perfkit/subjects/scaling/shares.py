@@ -14,7 +14,7 @@ from perfkit.records.scaling import ScalingPart, ScalingPoint
 from perfkit.subjects.scaling.series import Group
 
 PLAUSIBLE_EFFICIENCY: Final = 1.1
-_LEAST_POINTS: Final = 1.0
+LEAST_POINTS: Final = 1.0
 """Percentage points that are worth a name: the report gives efficiencies to as much."""
 _MOST_NAMED: Final = 2
 
@@ -77,10 +77,10 @@ def _largest(parts: Sequence[ScalingPart]) -> list[ScalingPart]:
 
     What is gained elsewhere, in steps that were not recorded for example, would else make too much of a cause.
     """
-    left = sum(part.lost for part in parts) + _LEAST_POINTS
+    left = sum(part.lost for part in parts) + LEAST_POINTS
     named = []
     for part in sorted(parts, key=lambda part: -part.lost)[:_MOST_NAMED]:
-        if not _LEAST_POINTS <= part.lost <= left:
+        if not LEAST_POINTS <= part.lost <= left:
             break
         left -= part.lost
         named.append(part)

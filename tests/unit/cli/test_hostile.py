@@ -21,7 +21,7 @@ from perfkit.tools.serve.trace import TraceServer
 from tests.support.browser import Visit, chromium, needs_chromium
 from tests.support.traces.hostile import FORMULAS, MARKUP, harmless, hostile, make_runs
 
-NOT_OF_ANY_RUNS = (".talp.json", ".extrap.jsonl", ".points.csv", ".options.csv")
+NOT_OF_ANY_RUNS = (".talp.json", ".extrap.jsonl", ".points.csv", ".options.csv", ".svg")
 """Formats of one run, of series, or of option comparisons only."""
 FORMATS = {
     command: [

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from perfkit.records.comparison import Comparison, Side
 from perfkit.records.report import Report
 from perfkit.records.run import RunReport
-from perfkit.report.charts.run import run_charts, series_charts, subject_charts
+from perfkit.report.charts.run import page_charts as charts_of
+from perfkit.report.charts.run import run_charts, subject_charts
 from perfkit.report.renderers.html import write
 from perfkit.report.views.comparison import page_charts
 from perfkit.subjects.comparison.changes import changes
@@ -124,10 +125,9 @@ def comparison_chart() -> Chart:
 
 
 def test_every_chart_is_a_plotly_specification() -> None:
-    several = make_scaling_report().multi_run
-    assert several
-    charts = [*run_charts(make_run()), *series_charts(several.series), comparison_chart()]
-    assert len(charts) == 12
+    several = charts_of(make_scaling_report())
+    charts = [*run_charts(make_run()), *several.overview, *several.beside_tables, comparison_chart()]
+    assert len(charts) == 10
     for one in charts:
         assert one.spec.keys() == {"data", "layout"}
         json.dumps(one.spec, allow_nan=False)

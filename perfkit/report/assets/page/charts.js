@@ -66,6 +66,7 @@ function drawSpans(canvas, series, { x, y }, marks) {
       const [base, name] = [one.base[place], one.y[place]];
       const left = x.at(base), right = Math.max(x.at(base + value), left + .5), top = y.at(name) - y.band * .33, bottom = y.at(name) + y.band * .33;
       marks.push({ left, top, right, bottom, tell: () => told(one.hovertemplate, { x: value, y: name, base, text: one.text?.[place] }) });
+      if (one.textposition === "outside") canvas.append(svg("text", { x: right + 6, y: (top + bottom) / 2 + 5, class: "value" }, one.text[place]));
       return box(left, top, right - left, bottom - top);
     });
     filled(canvas, path.join(""), one.marker);
@@ -108,6 +109,12 @@ function drawMarkers(canvas, { marker = {} }, points, colour) {
   }
 }
 
+// Horizontal strokes, seen on bars of any colour.
+function drawLevels(canvas, { size, color, line }, points) {
+  const d = points.map(([x, y]) => `M${(x - size / 2).toFixed(1)} ${y.toFixed(1)}h${size}`).join("");
+  canvas.append(svg("path", { d, stroke: "#fff", "stroke-width": line.width + 3 }), svg("path", { d, stroke: color, "stroke-width": line.width }));
+}
+
 function drawScatter(canvas, one, { x, y }, marks, below) {
   const kept = one.x.map((_, place) => place).filter(place => Number.isFinite(one.y[place]));
   const heights = kept.map(place => one.y[place] + (below?.get(one.x[place]) ?? 0));
@@ -122,7 +129,10 @@ function drawScatter(canvas, one, { x, y }, marks, below) {
     canvas.append(svg("path", { d: linePath(points, steps), fill: "none", stroke: colour, "stroke-width": one.line.width ?? 1.5,
       "stroke-dasharray": DASHES[one.line.dash] ?? "none" }));
   }
-  if (one.mode.includes("markers")) drawMarkers(canvas, one, kept.map((place, nth) => [place, points[nth]]), colour);
+  if (one.mode.includes("text")) kept.forEach((place, nth) => canvas.append(svg("text",
+    { x: points[nth][0], y: points[nth][1] - 7, class: x.band && x.band < 40 ? "value cramped" : "value", "text-anchor": "middle" }, one.text[place])));
+  if (one.marker?.symbol === "line-ew") drawLevels(canvas, { ...one.marker, size: x.band ? Math.min(one.marker.size, x.band * .9) : one.marker.size }, points);
+  else if (one.mode.includes("markers")) drawMarkers(canvas, one, kept.map((place, nth) => [place, points[nth]]), colour);
   if (one.error_y) canvas.append(errorBars(one, kept, x, y, colour));
   if (one.hoverinfo === "skip" || !one.hovertemplate) return;
   kept.forEach((place, nth) => marks.push({
@@ -241,7 +251,8 @@ function swatch(one) {
   else {
     const colour = one.line?.color ?? one.marker?.color;
     if (one.mode.includes("lines")) canvas.append(svg("path", { d: "M0 6H18", stroke: colour, "stroke-width": 2, "stroke-dasharray": DASHES[one.line.dash] ?? "none" }));
-    if (one.mode.includes("markers")) canvas.append(svg("path", { d: symbolPath([one.marker?.symbol].flat()[0], 9, 6, 4), fill: colour }));
+    if (one.marker?.symbol === "line-ew") drawLevels(canvas, { ...one.marker, size: 14 }, [[9, 6]]);
+    else if (one.mode.includes("markers")) canvas.append(svg("path", { d: symbolPath([one.marker?.symbol].flat()[0], 9, 6, 4), fill: colour }));
   }
   return canvas;
 }
@@ -334,6 +345,7 @@ function showChart(figure) {
     list = fresh;
   };
   spec.layout.updatemenus?.forEach(menu => addMenu(figure, menu, chosen => { layer = chosen; draw(); }));
+  addSaving(figure);
   answerPointer(plot, state);
   let width = 0;
   const fit = () => { if (plot.clientWidth && plot.clientWidth !== width) { width = plot.clientWidth; draw(); } };

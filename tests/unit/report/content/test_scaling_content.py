@@ -1,10 +1,12 @@
 """The tables and charts of several runs show what the records hold."""
 
+from itertools import pairwise
+
 import pytest
 
-from perfkit.report.charts.run import series_charts
+from perfkit.report.charts.scaling import pictures, throughputs, waterfalls
 from perfkit.report.content.run_overview import comparison
-from perfkit.report.content.scaling import scaling
+from perfkit.report.content.scaling import fits, lost_points, opening, scaling
 from tests.support.reports.report_builders import MS, make_loading
 from tests.support.reports.scaling_builders import (
     make_scaled,
@@ -21,7 +23,7 @@ SCALING = REPORT.multi_run
 
 def test_the_shown_parts_of_lost_efficiency_add_up() -> None:
     assert SCALING is not None
-    tables = [table for table in scaling(SCALING) if table.title.startswith("Where efficiency was lost")]
+    tables = [table for table in scaling(SCALING) if table.title.startswith("Efficiency lost by factor")]
     assert len(tables) == 2
     for table in tables:
         for row in table.rows:
@@ -31,7 +33,7 @@ def test_the_shown_parts_of_lost_efficiency_add_up() -> None:
 
 def test_a_failed_point_stands_among_the_others() -> None:
     assert SCALING is not None
-    (table,) = [table for table in scaling(SCALING) if table.title.startswith("Scaling: gpt weak, hdf5")]
+    (table,) = [table for table in opening(SCALING) if table.title.startswith("Scaling: gpt weak, hdf5")]
     assert [row[0].text for row in table.rows] == ["1", "2", "4", "8"]
     assert table.rows[-1][2].text == "failed"
     assert "hdf5-8 failed: the run failed (rank 3: no space left on device)" in table.remark
@@ -41,7 +43,7 @@ def test_every_table_is_rectangular() -> None:
     assert SCALING is not None
     strong = make_together(make_strong(lambda p: 80 / p + 20, [1, 2, 4, 8], repeats=3, noise=0.01), forecast=[16, 7])
     assert strong.multi_run is not None
-    for table in [*scaling(SCALING), *scaling(strong.multi_run)]:
+    for table in [one for of in (SCALING, strong.multi_run) for one in (*opening(of), *fits(of), *scaling(of))]:
         assert {len(row) for row in table.rows} == {len(table.columns)}, table.title
 
 
@@ -71,8 +73,8 @@ def test_loads_are_set_against_memory_where_runs_differ_in_their_source_alone() 
 def test_a_range_over_the_steps_of_one_run_is_not_called_an_interval(repeats: int, said: str, unsaid: str) -> None:
     multi_run = make_together(make_weak(usl(0.05, 0.002), [1, 2], repeats=repeats, noise=0.01)).multi_run
     assert multi_run is not None
-    remark = scaling(multi_run)[0].remark
-    (_, throughput, _) = series_charts(multi_run.series)
+    remark = opening(multi_run)[0].remark
+    (throughput,) = throughputs(multi_run.series)
     assert said in remark
     assert unsaid not in remark.split("; n: ")[0]
     assert unsaid not in throughput.note
@@ -81,18 +83,43 @@ def test_a_range_over_the_steps_of_one_run_is_not_called_an_interval(repeats: in
 def test_charts_have_the_ideal_the_intervals_and_the_forecast() -> None:
     report = make_together(make_weak(usl(0.05, 0.002), [1, 2, 4, 8], repeats=3, noise=0.01), forecast=[16])
     assert report.multi_run is not None
-    steps, throughput, lost = series_charts(report.multi_run.series)
-    *parts, ideal = steps.spec["data"]
+    (series,) = report.multi_run.series
+    (steps,) = pictures([series])
+    drawn = {one["name"]: one for one in steps.spec["data"]}
+    parts = [one for one in steps.spec["data"] if one["type"] == "bar"]
     assert [sum(part["y"][place] for part in parts) for place in range(4)] == pytest.approx(
-        [point.step_time.step_ns.value / 1e6 for point in report.multi_run.series[0].points], rel=0.02
+        [point.step_time.step_ns.value / 1e6 for point in series.points], rel=0.02
     )
-    assert ideal["name"] == "ideal"
-    assert ideal["y"] == [ideal["y"][0]] * 4  # weak scaling
+    assert drawn["ideal"]["y"] == [None, *[pytest.approx(series.points[0].step_time.step_ns.value / 1e6)] * 3]
+    assert drawn["efficiency"]["text"] == ["", *(f"{100 * one.efficiency.value:.0f} %" for one in series.points[1:])]
+    assert steps.answer == series.sentence
+    (throughput,) = throughputs([series])
     measured, forecast, ideal = throughput.spec["data"]
     assert [line["name"] for line in (measured, forecast, ideal)] == ["measured", "forecast by the USL", "ideal"]
     assert ideal["y"] == pytest.approx([measured["y"][0] * p for p in (1, 2, 4, 8, 16)])
     assert forecast["x"] == [16]
-    bars = [line["error_y"] for line in (measured, forecast)]
+    bars = [line["error_y"] for line in (measured, forecast, drawn["interval"])]
     assert all(end >= 0 for one in bars for end in (*one["array"], *one["arrayminus"]))
     assert throughput.spec["layout"]["xaxis"]["ticktext"] == ["1", "2", "4", "8", "16"]
-    assert [one["x"] for one in lost.spec["data"]] == [["1 → 2", "2 → 4", "4 → 8"]] * 6
+
+
+def test_sources_stand_side_by_side() -> None:
+    assert SCALING is not None
+    (chart,) = pictures(SCALING.series)
+    places = chart.spec["data"][0]["x"]
+    assert [place.split("<br>")[0] for place in places if place.strip()] == ["memory", "hdf5"] * 3
+    assert [place.split("<br>")[1] for place in places if place.strip()][::2] == ["1 rank", "2 ranks", "4 ranks"]
+
+
+def test_the_waterfall_leads_from_all_to_each_efficiency() -> None:
+    report = make_together(make_weak(usl(0.05, 0.002), [1, 2, 4]))
+    assert report.multi_run is not None
+    (series,) = report.multi_run.series
+    rows = lost_points(series)
+    assert [row.after for row in rows if row.cause is None] == pytest.approx(
+        [100 * point.efficiency.value for point in series.points]
+    )
+    assert all(row.before == pytest.approx(before.after) for before, row in pairwise(rows))
+    (chart,) = waterfalls([series])
+    ends = [(one["base"][0], one["base"][0] + one["x"][0]) for one in chart.spec["data"]]
+    assert all(set(ends[place]) & {*ends[place - 1]} for place in range(1, len(ends)))

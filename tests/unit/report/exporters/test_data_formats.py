@@ -30,7 +30,7 @@ def written(name: str, report: Report = REPORT) -> str:
     return stream.getvalue()
 
 
-SUITED = {"talp": make_report(), "extrap": make_scaling_report()}
+SUITED = {"talp": make_report(), "extrap": make_scaling_report(), "svg": make_scaling_report()}
 """For formats that do not take any report."""
 
 

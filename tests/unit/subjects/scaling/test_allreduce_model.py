@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.records.cross_rank import BandwidthFit, MatchedCollectiveStat
 from perfkit.records.run import RunReport
-from perfkit.report.content.scaling import scaling as tables
+from perfkit.report.content.scaling import fits as tables
 from perfkit.subjects.scaling.forecast import all_reduce_ns
 from tests.support.reports.report_builders import make_across
 from tests.support.reports.scaling_builders import make_scaled, make_together, make_weak
