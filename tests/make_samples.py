@@ -1,7 +1,7 @@
-"""Record the samples of a clone again: two small runs in traces/, one report and the README's picture in reports/.
+"""Record the samples of a clone again: two small runs and a series in traces/, reports and pictures of them.
 
-Run it from the root of the project with `python -m tests.make_samples` (`picture`: only that), on a quiet machine, and
-commit the files.
+Run it from the root of the project with `python -m tests.make_samples`, on a quiet machine, and commit the files. Names
+make only a part: `samples` and `series` record runs, `pictures` draws what is recorded, `demo` what `make demo` prints.
 """
 
 import io
@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import chdir
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,6 +22,12 @@ RUNS = {
     "sample-memory": ["--source", "memory", "--read", "per-sample"],
     "sample-hdf5": ["--source", "hdf5", "--read", "per-sample"],
 }
+SERIES = Path("traces/series")
+SOURCES = ("memory", "hdf5", "safetensors")
+SIZES = (1, 2, 4)
+GLOBAL_BATCH = 256
+MODEL = ["--preset", "tiny", "--layers", "1", "--block", "32", "--no-bias", "--clip-norm", "0", "--samples", "4096"]
+RECORDED = ["--steps", "30", "--schedule", "wait=1,warmup=1,active=2", "--no-sampling", "--data-dir", "traces/.data"]
 WIDTH = 82
 DEMO = [
     "gpt",
@@ -79,6 +86,25 @@ def main() -> None:
         delays = [option for delay in DELAYS for option in ("--inject", delay)]
         perfkit("run", *DEMO, *delays, "--name", "demo")
         draw("traces/demo", picture, "make demo")
+
+
+def record_series() -> None:
+    """Record each source of input on 1, 2 and 4 ranks, with as many samples per step over all of them."""
+    shutil.rmtree(SERIES, ignore_errors=True)
+    for size, source in product(SIZES, SOURCES):
+        options = ["-n", str(size), "--batch-size", str(GLOBAL_BATCH // size), "--source", source]
+        run = [
+            "--threads",
+            "1",
+            "--read",
+            "per-sample",
+            "--trace-dir",
+            str(SERIES),
+            "--name",
+            f"{source}-{size}",
+            "--no-report",
+        ]
+        perfkit("run", "gpt", *MODEL, *RECORDED, *options, *run)
 
 
 def record_samples() -> None:

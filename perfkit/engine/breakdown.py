@@ -41,6 +41,7 @@ from perfkit.trace.intervals import (
 
 _EXPOSED: Final = ExposedNs.__struct_fields__
 _TOTAL: Final = TotalNs.__struct_fields__
+_NEVER_NS: Final = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,15 +173,17 @@ def _operators_apart(events: Events) -> Iterator[Ints]:
 
 
 def break_down(
-    events: Events, names: Names, activity: Activity, steps: Steps, idle: Sequence[IdleNs]
+    events: Events, loads: Ints, activity: Activity, steps: Steps, idle: Sequence[IdleNs]
 ) -> list[StepBreakdown]:
-    """Return one record per step; `exposed_ns` sums exactly to `wall_ns`, and `idle`, one per step, to `overhead`."""
+    """Return one record per step.
+
+    `exposed_ns` sums exactly to `wall_ns`, and `idle`, one per step, to `overhead`; `loads` are from `load_rows`.
+    """
     start, end = steps.bounds[:-1], steps.bounds[1:]
     devices = [[measure(spans, start, end) for spans in _by_priority(one)] for one in activity.apart]
     total = -(-np.sum(devices, axis=0) // len(devices))  # rounded up: exposed time is part of it
     paused_ns = steps.paused_ns
     exposed = measure_exposed(activity, start, end, paused_ns)
-    loads = _loads(events, names, steps)
     columns = zip(
         steps.number,
         start.tolist(),
@@ -188,7 +191,7 @@ def break_down(
         paused_ns.tolist(),
         exposed.tolist(),
         zip(*(column.tolist() for column in total), strict=True),
-        loads,
+        _loads(events, loads, steps),
         idle,
         strict=True,
     )
@@ -244,12 +247,19 @@ def tabulate_devices(device: Device, activity: Activity, steps: Steps) -> list[D
     ]
 
 
-def load_rows(events: Events, names: Names, steps: Steps) -> Ints:
-    """Return the outermost data-loading annotations outside of pauses, in order of time.
+def load_rows(events: Events, names: Names, steps: Steps, without_batch: Sequence[tuple[int, int]]) -> Ints:
+    """Return the outermost data-loading annotations that bring a batch, outside of pauses, in order of time.
 
     perfkit annotates the wait for a batch around the DataLoader's own annotation: two spans for one load.
+
+    Where a loader had no batch left, neither that nor starting it again is a load: of an annotation around both, what
+    counts is the DataLoader's own within.
+
+    Args:
+        without_batch: when that was (`PerfkitHeader.without_batch`).
     """
     rows = data_loading_rows(events, names)
+    rows = rows[~_meets(events, rows, without_batch)]
     rows = np.concatenate(
         [rows[:0]]
         + [
@@ -261,9 +271,15 @@ def load_rows(events: Events, names: Names, steps: Steps) -> Ints:
     return rows[np.argsort(events.start_ns[rows], kind="stable")]
 
 
-def _loads(events: Events, names: Names, steps: Steps) -> list[Loads]:
+def _meets(events: Events, rows: Ints, times: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
+    """Return which spans overlap times, which are in order and apart."""
+    begin, end = np.array(times, np.int64).reshape(-1, 2).T
+    place = np.searchsorted(end, events.start_ns[rows], side="right")
+    return np.asarray(np.append(begin, _NEVER_NS)[place] < events.end_ns[rows])
+
+
+def _loads(events: Events, rows: Ints, steps: Steps) -> list[Loads]:
     """Count the loads by the host step in which they start."""
-    rows = load_rows(events, names, steps)
     duration = events.end_ns[rows] - events.start_ns[rows]
     step = steps.of(events.start_ns[rows])
     # Sorted by start, the loads of a step are contiguous; those after the last window belong to no step.

@@ -35,6 +35,7 @@ _HOOKS: Final = (
     "perfkit/record/script/hooks/",
     "perfkit/record/monitor/",
     "perfkit/record/recording/loader_fetches.py",
+    "perfkit/record/recording/loader_watch.py",
 )
 """Functions of perfkit around calls of the program: what runs in them runs in their callers."""
 _WORKER_LOOP: Final = "torch/utils/data/_utils/worker.py"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from perfkit.engine.breakdown import NO_WAITS, Activity, OperatorWaits, break_down, find_activity
+from perfkit.engine.breakdown import NO_WAITS, Activity, OperatorWaits, break_down, find_activity, load_rows
 from perfkit.engine.communication.collectives import Collectives, find_collectives
 from perfkit.engine.operators import names_cut, tabulate_operators
 from perfkit.engine.steps.windows import Steps, find_trace_steps
@@ -18,6 +18,7 @@ from perfkit.records.kernel_rules import KernelRule
 from perfkit.records.per_rank.idle import IdleNs
 from perfkit.records.rank import OperatorStat, StepBreakdown
 from perfkit.trace.events import Events, Header, RankTrace
+from perfkit.trace.intervals import Ints
 
 if TYPE_CHECKING:
     from perfkit.engine.attribution.views import Located
@@ -185,10 +186,16 @@ class TraceContext:
 
         return explain_idle(self)
 
+    @cached_property
+    def loads(self) -> Ints:
+        """Its data-loading annotations that bring a batch."""
+        own = self.header.perfkit
+        return load_rows(self.events, self.names, self.steps, (own and own.without_batch) or ())
+
     def break_down(self, *, with_causes: bool) -> list[StepBreakdown]:
         """Return its steps by category; causes of idle time are zero unless asked for."""
         causes = self.idle.steps if with_causes else [_NO_CAUSES] * len(self.steps.number)
-        return break_down(self.events, self.names, self.activity, self.steps, causes)
+        return break_down(self.events, self.loads, self.activity, self.steps, causes)
 
     @cached_property
     def phases(self) -> "HostPhases":

@@ -246,7 +246,7 @@ def summarize_trace(
     )
 
 
-_LISTS: Final = ("collectives", "tensors", "pauses", "fetches", "samples", "worker_samples")
+_LISTS: Final = ("collectives", "tensors", "pauses", "fetches", "without_batch", "samples", "worker_samples")
 
 
 def _without_lists(header: Header) -> Header:

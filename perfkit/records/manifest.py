@@ -64,7 +64,8 @@ class RankRecord(Struct, frozen=True, kw_only=True):
     """Duration of each completed step, from requesting the batch to the end of the optimizer step: the host's wall time
     on a CPU, the time between two events in its stream on an accelerator."""
     load_ns: list[int]
-    """Host time spent waiting for each step's batch."""
+    """Host time spent waiting for each step's batches, without the end of a pass over the data and the start of the
+    next one."""
     loss: list[float | None]
     """Loss of each completed step; None if not finite, not readable from the device after a failure, or known
     to another rank only (the one with the pipeline's last stage)."""
@@ -251,6 +252,9 @@ class RunManifest(Struct, frozen=True, kw_only=True):
     throughput: Throughput | None = None
     file_bandwidth: FileBandwidth | None = None
     """None if the samples do not come from a file of perfkit's, or it could not be read (see `unknown`)."""
+    cold_steps: int | None = None
+    """Steps from the first on that read a file which was not in the page cache: those of the first pass over it; 0 if
+    it was there when training began. None if that is unknown, or only a part of the file was."""
     unknown: dict[str, str] = {}
     """Fields here and in `ranks` that are None or empty because they are unknown, or lack steps, with the reason."""
     files: list[TraceFile] = []

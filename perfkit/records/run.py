@@ -4,7 +4,7 @@ from typing import Any, Final, Literal, get_args
 
 from msgspec import Struct
 
-from perfkit.records.common import Finding
+from perfkit.records.common import Finding, MeasuredOn
 from perfkit.records.cross_rank import BandwidthShare, CrossRankSummary
 from perfkit.records.display import RunPlots
 from perfkit.records.manifest import FileBandwidth, Injection, RankMemory, SamplesFrom, Throughput
@@ -23,6 +23,26 @@ from perfkit.records.per_run.whatif import PredictedSaving
 from perfkit.records.rank import RankReport
 from perfkit.records.roofline import Roofline
 
+CacheState = Literal["cold", "warm"]
+
+
+class LoadTimes(Struct, frozen=True, kw_only=True):
+    """How long a rank's loads take, of all ranks; a load is the wait for one batch (metrics.md section 2)."""
+
+    cache: CacheState | None
+    """Whether the page cache had the file (`RunManifest.cold_steps`); None if unknown, and for what is read from no
+    file."""
+    measured_on: MeasuredOn
+    """Of steps without the profiler, by the run's own clock, or of recorded ones, by the traces."""
+    count: int
+    least_ns: float
+    quartiles_ns: tuple[float, float, float]
+    """The middle one is the median."""
+    interval_ns: tuple[float, float] | None
+    """95 % interval of the median, over the loads, or over repeats where there are three; None with fewer than five
+    loads."""
+    max_ns: float
+
 
 class DataLoading(Struct, frozen=True, kw_only=True):
     """Data loading of a run, over all its ranks and recorded steps."""
@@ -38,6 +58,8 @@ class DataLoading(Struct, frozen=True, kw_only=True):
     read_bytes_per_s: float | None
     """Bytes of samples delivered per second of waiting for them, summed over ranks; None without a manifest, or if the
     run's own rate is None (see `Throughput`)."""
+    times: list[LoadTimes] = []
+    """One per state of the page cache, warm first."""
     file_bandwidth: FileBandwidth | None = None
     """From the manifest."""
     file_share: float | None = None

@@ -5,6 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 from perfkit.records.per_run.ledger import LedgerCause
+from perfkit.records.run import LoadTimes
 from perfkit.records.sweep import ScalingKind
 
 
@@ -175,6 +176,16 @@ class ScalingSeries(Struct, frozen=True, kw_only=True):
     """What limits the trust in the numbers."""
 
 
+class OptionLoads(Struct, frozen=True, kw_only=True):
+    """The loads of the runs with one value of an option, in one state of the page cache."""
+
+    times: LoadTimes
+    """Of repeats the median of each quartile."""
+    ratio: Estimate | None
+    """Median relative to that from memory; None without such a row. The interval follows from those of both medians,
+    and contains the ratio of the fastest loads: what disturbs a machine only adds to a load."""
+
+
 class OptionRow(Struct, frozen=True, kw_only=True):
     """The runs with one value of an option."""
 
@@ -184,13 +195,11 @@ class OptionRow(Struct, frozen=True, kw_only=True):
     """Parallel efficiency, geometric mean over runs."""
     ratio: Estimate | None
     """Step time relative to the first row; None for the first row."""
-    load_median_ns: float | None
-    load_max_ns: int | None
+    loads: list[OptionLoads] = []
+    """Warm ones first."""
     exposed_share: float | None
     """Exposed data loading / wall time."""
     read_bytes_per_s: float | None
-    load_ratio: float | None
-    """Median load time relative to that from memory; None without such a row."""
     memory_share: float | None = None
     """`read_bytes_per_s` relative to that from memory."""
     file_bytes_per_s: float | None = None

@@ -122,6 +122,8 @@ class PerfkitHeader(Struct, frozen=True, kw_only=True):
     """Pauses since recording began, in order of time; None if unknown."""
     fetches: list[RecordedFetch] | None = None
     """Batches that data loaders of torch fetched since recording began, by begin; None without any."""
+    without_batch: list[tuple[Whole, Whole]] | None = None
+    """When data loaders of torch were asked for a batch and had none, begin and end; None if there was no such time."""
     core_use: CoreUse | None = None
     """None if the system does not show it."""
     samples: RecordedSamples | None = None

@@ -186,7 +186,7 @@ def _in_series(
 def _load_ratio(run: RunReport, comparisons: Sequence[OptionComparison]) -> float | None:
     by_source = (comparison for comparison in comparisons if comparison.option == "source")
     rows = (row for comparison in by_source for row in comparison.rows if run.run in row.step_time.runs)
-    return next((row.load_ratio for row in rows), None)
+    return next((row.loads[0].ratio.value for row in rows if row.loads and row.loads[0].ratio), None)
 
 
 def stragglers_of(run: RunReport) -> list[Straggler]:

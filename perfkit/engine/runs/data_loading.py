@@ -3,12 +3,16 @@
 from collections.abc import Sequence
 from statistics import median
 
+import numpy as np
+
+from perfkit.base.statistics.bootstrap import FEWEST_STEPS, median_interval
 from perfkit.records.aggregate import MAJORITY
+from perfkit.records.common import MeasuredOn
 from perfkit.records.facts import Fact, Facts, fact
 from perfkit.records.manifest import RunManifest
 from perfkit.records.per_rank.loading import WAIT_CAUSES, RankLoading, SlowSample, SlowWorker, WaitCause
 from perfkit.records.rank import RankReport
-from perfkit.records.run import DataLoading
+from perfkit.records.run import CacheState, DataLoading, LoadTimes
 
 
 def data_loading(ranks: list[RankReport], manifest: RunManifest | None, source: str | None) -> DataLoading | None:
@@ -27,6 +31,8 @@ def data_loading(ranks: list[RankReport], manifest: RunManifest | None, source: 
     exposed_ns = sum(step.exposed_ns.data_loading for rank in ranks for step in rank.steps)
     sum_ns = sum(span_ns for span_ns, _, _ in loads)
     rate, speed = _read_rate(manifest, ranks, sum_ns), manifest.file_bandwidth if manifest else None
+    plain = _plain_loads(manifest)
+    spans = [(step.step, span_ns) for rank in ranks for step in rank.steps for span_ns in step.loads.spans_ns]
     return DataLoading(
         source=source,
         count=len(loads),
@@ -36,8 +42,43 @@ def data_loading(ranks: list[RankReport], manifest: RunManifest | None, source: 
         max_step=max_step,
         exposed_share=exposed_ns / wall_ns if wall_ns else 0.0,
         read_bytes_per_s=rate,
+        times=_by_cache(plain or spans, "plain" if plain else "recorded", manifest.cold_steps if manifest else None),
         file_bandwidth=speed,
         file_share=rate / len(ranks) / speed.bytes_per_s if rate and speed and speed.bytes_per_s > 0 else None,
+    )
+
+
+def _plain_loads(manifest: RunManifest | None) -> list[tuple[int | None, int]]:
+    """Return step and time of the loads without the profiler (ns); empty where a step has several, or none is known."""
+    if manifest is None or (manifest.config or {}).get("accumulate", 1) != 1:
+        return []
+    plain = [step for step, kind in enumerate(manifest.step_kinds) if kind == "plain"]
+    return [(step, rank.load_ns[step]) for rank in manifest.ranks for step in plain if step < len(rank.load_ns)]
+
+
+def _by_cache(
+    loads: Sequence[tuple[int | None, int]], measured_on: MeasuredOn, cold_steps: int | None
+) -> list[LoadTimes]:
+    """Return the times of loads, apart where steps up to `cold_steps` read what was not in the page cache."""
+    if cold_steps is None:
+        return [load_times([ns for _, ns in loads], measured_on, None)]
+    by_state: dict[CacheState, list[int]] = {"warm": [], "cold": []}
+    for step, ns in loads:
+        by_state["cold" if step is not None and step < cold_steps else "warm"].append(ns)
+    return [load_times(ns, measured_on, state) for state, ns in by_state.items() if ns]
+
+
+def load_times(loads_ns: Sequence[float], measured_on: MeasuredOn, cache: CacheState | None) -> LoadTimes:
+    """Return how loads are distributed."""
+    low, middle, high = np.percentile(loads_ns, (25, 50, 75)).tolist()
+    return LoadTimes(
+        cache=cache,
+        measured_on=measured_on,
+        count=len(loads_ns),
+        least_ns=min(loads_ns),
+        quartiles_ns=(low, middle, high),
+        interval_ns=median_interval(loads_ns) if len(loads_ns) >= FEWEST_STEPS else None,
+        max_ns=max(loads_ns),
     )
 
 

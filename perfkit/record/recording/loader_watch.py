@@ -4,7 +4,9 @@ import atexit
 import os
 import shutil
 import tempfile
+import time
 import weakref
+from collections import deque
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
@@ -15,6 +17,7 @@ from torch.utils.data import dataloader
 from perfkit.base.atomic_write import temporary_prefix
 from perfkit.record.recording.loader_fetches import (
     MAIN_PROCESS,
+    MOST,
     SUFFIX,
     OwnFetches,
     TimedWorker,
@@ -76,6 +79,8 @@ class LoaderWatch(StepListener):
         """None while nothing is timed."""
         self._ahead: list[_Ahead] = []
         self._samples = False
+        self._without_batch: deque[tuple[int, int]] = deque(maxlen=MOST)
+        self._hook_next()
         self._hook_single()
         self._hook_workers()
         atexit.register(self.discard)
@@ -92,6 +97,7 @@ class LoaderWatch(StepListener):
         if self._own is not None:
             self._own.is_over = True
         self._own = None
+        self._without_batch.clear()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -113,6 +119,10 @@ class LoaderWatch(StepListener):
         late = sorted((one for one in records if one[1] + one[2] + one[4] > begin_ns), key=lambda one: one[1])
         return [RecordedFetch(*one) for one in late[-_MOST_LISTED:]]
 
+    def without_batch_since(self, begin_ns: int) -> list[tuple[int, int]]:
+        """Return when loaders had no batch left, from the end of each pass on; the newest if there are very many."""
+        return [one for one in self._without_batch if one[1] > begin_ns]
+
     def sample_workers(self, wanted: bool) -> None:
         """Let worker processes sample what they do from their next batches on, or no more."""
         self._samples = wanted
@@ -125,6 +135,22 @@ class LoaderWatch(StepListener):
     def samples_since(self, begin_ns: int) -> list[RecordedSamples]:
         """Return what worker processes have sampled since an instant."""
         return [] if self._folder is None else read_samples(Path(self._folder), begin_ns)
+
+    def _hook_next(self) -> None:
+        kind: Any = dataloader._BaseDataLoaderIter
+        following = kind.__next__
+
+        @wraps(following)
+        def hooked(iterator: Any) -> Any:
+            begin_ns = time.time_ns()
+            try:
+                return following(iterator)
+            except StopIteration:
+                if self._own is not None:
+                    self._without_batch.append((begin_ns, time.time_ns()))
+                raise
+
+        kind.__next__ = hooked
 
     def _hook_single(self) -> None:
         kind: Any = dataloader._SingleProcessDataLoaderIter

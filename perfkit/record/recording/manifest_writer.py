@@ -160,12 +160,14 @@ def write_completed_manifest(
     device_table: str | None = None,
     compiled: Compiled | None = None,
     file_bandwidth: FileBandwidth | str | None = None,
+    cold_steps: int | None = None,
 ) -> None:
     """Gather every rank's measurements and write the manifest as "completed"; called by every rank.
 
     Args:
         work: What one rank does in one step; without it there are no rates.
         file_bandwidth: Read bandwidth of the samples' file, on rank 0; a text is the reason why it is unknown.
+        cold_steps: As in the manifest, on rank 0.
 
     Raises:
         RunError: The ranks' parameters differ.
@@ -186,6 +188,7 @@ def write_completed_manifest(
             parameter_checksum=checksum,
             compiled=compiled,
             file_bandwidth=None if isinstance(file_bandwidth, str) else file_bandwidth,
+            cold_steps=cold_steps,
             unknown={**manifest.unknown, **missing, **measured.unknown},
             ranks=records,
             experts=[*experts],

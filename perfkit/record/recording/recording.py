@@ -119,7 +119,10 @@ class Recording:
         self._clock = step_clock(device)
         self._delayed: set[Phase] = set()
         self._batch_requested = False
-        self._waited_ns = 0
+        self._waited_ns = self._loaded_ns = 0
+        """For input in this step, and of that for its batches."""
+        self.first_pass: int | None = None
+        """Steps of the first pass over the data; None until it has ended."""
         self._losses = LossLog()
         self._loaders = watch_loaders()
         self.pauses = PauseLog()
@@ -220,11 +223,17 @@ class Recording:
                 self._begin_step()
             begin_ns = time.perf_counter_ns()
             with self.phase("data_loading"):
-                # Loader workers also start here: waiting for them is waiting for input.
+                # Loader workers also start here: waiting for them is waiting for input, but no load.
+                start_ns = time.perf_counter_ns()
                 batches = iter(loader) if batches is None else batches
+                asked_ns = time.perf_counter_ns()
                 batch = next(batches, _NO_MORE)
-            self._waited_ns += time.perf_counter_ns() - begin_ns
+                end_ns = time.perf_counter_ns()
+            waited_ns = time.perf_counter_ns() - begin_ns
+            self._waited_ns += waited_ns
+            self._loaded_ns += waited_ns - ((end_ns if batch is _NO_MORE else asked_ns) - start_ns)
             if batch is _NO_MORE:
+                self.first_pass = self.steps if self.first_pass is None else self.first_pass
                 return
             yield batch  # type: ignore[misc]  # not the sentinel
 
@@ -271,10 +280,10 @@ class Recording:
             listener.end_step(step, kind, loss)
         if measured:
             self.kinds.append(kind)
-            self.load_ns.append(self._waited_ns)
+            self.load_ns.append(self._loaded_ns)
         self._ended += 1
         self._losses.add(loss, kept=measured)
-        self.last_load_ns, self._waited_ns = self._waited_ns, 0
+        self.last_load_ns, self._waited_ns, self._loaded_ns = self._waited_ns, 0, 0
         self._batch_requested = False
         self._delayed.clear()
         self._ranks.current_activity = f"step {step + 1}"
@@ -474,6 +483,7 @@ class Recording:
             tensors=self._held.records() if self._held else None,
             pauses=self.pauses.since(start_ns),
             fetches=self._loaders.since(start_ns) or None,
+            without_batch=self._loaders.without_batch_since(start_ns) or None,
             core_use=self._profiler.cores.read(),
             samples=self._sampler.recorded() if self._sampler else None,
             worker_samples=self._loaders.samples_since(start_ns) or None,

@@ -80,6 +80,24 @@ def measure_file_bandwidth(path: Path, most_ns: int = MOST_NS) -> FileBandwidth 
     )
 
 
+MOSTLY_CACHED: Final = 0.9
+"""Share of a file in the page cache from which it is in it; below the rest it is not."""
+
+
+def is_cached(path: Path) -> bool | None:
+    """Return whether a file is in the page cache; None if that is unknown, or only a part of it is.
+
+    Raises:
+        OSError: The file cannot be opened.
+    """
+    with path.open("rb", buffering=0) as file:
+        size = min(os.fstat(file.fileno()).st_size, MOST_BYTES)
+        pages = cached_pages(path, file.fileno(), size)
+    if pages is None or 1 - MOSTLY_CACHED < pages.mean() < MOSTLY_CACHED:
+        return None
+    return bool(pages.mean() >= MOSTLY_CACHED)
+
+
 def _read(file: FileIO, size: int, buffer: memoryview, most_ns: int) -> _Pass:
     """Read `size` bytes from the beginning; stop at the end of the file, or after the block that exceeds the time."""
     file.seek(0)

@@ -5,6 +5,7 @@ comparison of the two shows communication.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from perfkit.record.run_listeners import ManifestListener, listen
 from perfkit.record.step_listener import Recorder
 from perfkit.record.training.checkpoints import Checkpoints
 from perfkit.record.training.evaluation import Evaluation
-from perfkit.record.training.file_bandwidth import measure_file_bandwidth
+from perfkit.record.training.file_bandwidth import is_cached, measure_file_bandwidth
 from perfkit.record.training.job import Job
 from perfkit.record.training.progress import progress
 from perfkit.record.training.strategies import STRATEGIES
@@ -122,6 +123,7 @@ def _train(
     device = torch.device(topology.device)
     spec = job.workload.data_spec(job.run.seed)
     paths = prepare_on_nodes(ranks, topology, lambda: prepare_files(job.source, job.workload, spec, job.data))
+    cached = ranks.run_on(ranks.rank == 0, lambda: _is_cached(None if job.data.preload else paths[0]))
     data = ranks.run_on_all(lambda: _open_input(job, ranks, spec, paths))
     recorders = make_recorders(job.run)
     model = _build(job, ranks, device)
@@ -129,7 +131,11 @@ def _train(
     trainer = Trainer(job.workload, job.run, ranks, model, data.steps)
     recording = _recording(job, ranks, device, folder, recorders)
     manifest = ManifestListener(
-        recording, ranks, topology, work, more=lambda: _measured_at_end(job, ranks, recording, trainer, paths[0])
+        recording,
+        ranks,
+        topology,
+        work,
+        more=lambda: _measured_at_end(job, ranks, recording, trainer, paths[0], cached),
     )
     samples = work.samples_per_rank(ranks.world_size)
     captures = listen(recording, topology, job.run, job.run.plan, places, manifest, samples)
@@ -147,9 +153,14 @@ def _train(
 
 
 def _measured_at_end(
-    job: Job, ranks: ProcessRankGroup, recording: Recording, trainer: Trainer, path: Path | None
+    job: Job, ranks: ProcessRankGroup, recording: Recording, trainer: Trainer, path: Path | None, cached: bool | None
 ) -> dict[str, Any]:
-    """Return what the manifest also has, measured after the last step; `path` is the first file of samples."""
+    """Return what the manifest also has, measured after the last step.
+
+    Args:
+        path: the first file of samples.
+        cached: whether that was in the page cache before the first step; None if unknown.
+    """
     bandwidth = _file_bandwidth(ranks, path)
     compiled = None if trainer.compiled is None else trainer.compiled.result(ranks)
     if ranks.rank == 0 and compiled is not None:
@@ -163,6 +174,7 @@ def _measured_at_end(
         "device_table": job.run.device_table,
         "compiled": compiled,
         "file_bandwidth": bandwidth,
+        "cold_steps": _cold_steps(recording, cached),
     }
 
 
@@ -195,6 +207,19 @@ def _file_bandwidth(ranks: ProcessRankGroup, path: Path | None) -> FileBandwidth
             return f"{path} cannot be read again ({error.strerror or error})"
 
     return ranks.run_on(ranks.rank == 0, measure)
+
+
+def _is_cached(path: Path | None) -> bool | None:
+    with suppress(OSError):  # whoever reads the samples says why they cannot be read
+        return None if path is None else is_cached(path)
+    return None
+
+
+def _cold_steps(recording: Recording, cached: bool | None) -> int | None:
+    """Return how many steps read the samples' file from storage; None if unknown."""
+    if cached is not False:
+        return None if cached is None else 0
+    return recording.steps if recording.first_pass is None else recording.first_pass
 
 
 def _open_input(job: Job, ranks: ProcessRankGroup, spec: DataSpec, paths: list[Path | None]) -> Input:

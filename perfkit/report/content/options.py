@@ -4,14 +4,17 @@ Their figures are estimates, with intervals; so are those of scaling series.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from perfkit.base.formatting import MISSING, duration, escape_unprintable, figures, format_percent, rate, size
 from perfkit.options.identity import is_input_option
 from perfkit.records.report import Report
+from perfkit.records.run import LoadTimes
 from perfkit.records.scaling import (
     Estimate,
     OptionComparison,
+    OptionLoads,
     OptionRow,
     StepTimeEstimate,
     StrategyComparison,
@@ -112,6 +115,12 @@ class _Row(NamedTuple):
 
     comparison: OptionComparison
     of: OptionRow
+    loads: OptionLoads | None
+    """In one state of the page cache."""
+
+    @property
+    def times(self) -> LoadTimes | None:
+        return self.loads.times if self.loads else None
 
 
 def _share(title: str, key: str) -> Field:
@@ -138,14 +147,42 @@ _STEPS: Final = (
 )
 _RATIO: Final = estimates("ratio", lambda row: row.of.ratio)
 _EFFICIENCY: Final = _share("efficiency", "efficiency")
+
+
+def _of_loads(key: str, of: object, get: Callable[[LoadTimes], Any], shown: Field | None = None) -> Field:
+    return data(key, of, lambda row: get(row.times) if row.times else None, shown)
+
+
+def _median_load(row: _Row) -> Cell:
+    times = row.times
+    return Cell(duration(times.quartiles_ns[1]), interval_note(times.interval_ns, duration)) if times else Cell(MISSING)
+
+
+def _quartiles(row: _Row) -> Cell:
+    return Cell(interval_note(row.times.quartiles_ns[::2], duration) or MISSING if row.times else MISSING)
+
+
+_CACHE: Final = _of_loads(
+    "load_cache",
+    str | None,
+    attrgetter("cache"),
+    words("cache", lambda row: (row.times and row.times.cache) or MISSING),
+)
 _LOADS: Final = (
-    _own("load_median_ns", float | None, number("median load", lambda row: row.of.load_median_ns, duration)),
-    _own("load_max_ns", int | None, number("largest", lambda row: row.of.load_max_ns, duration)),
+    _of_loads("load_measured_on", str | None, attrgetter("measured_on")),
+    _of_loads("loads", int | None, attrgetter("count"), number("loads", lambda row: row.times and row.times.count)),
+    _of_loads("load_median_ns", float | None, lambda times: times.quartiles_ns[1], number("median load", _median_load)),
+    _of_loads("load_low_ns", float | None, lambda times: times.quartiles_ns[0]),
+    _of_loads("load_high_ns", float | None, lambda times: times.quartiles_ns[2], number("quartiles", _quartiles)),
+    _of_loads(
+        "load_max_ns",
+        float | None,
+        attrgetter("max_ns"),
+        number("slowest", lambda row: row.times and row.times.max_ns, duration),
+    ),
     _share("% of step", "exposed_share"),
 )
-_LOAD_RATIO: Final = _own(
-    "load_ratio", float | None, number("vs. memory", lambda row: row.of.load_ratio, "{:.2f}".format)
-)
+_LOAD_RATIO: Final = estimates("load_ratio", lambda row: row.loads and row.loads.ratio, "vs. memory", two_decimals)
 _READ: Final = _own("read_bytes_per_s", float | None, number("read", lambda row: rate(row.of.read_bytes_per_s, "B")))
 _RATES: Final = (
     _share("% of in-memory", "memory_share"),
@@ -157,7 +194,7 @@ _RATES: Final = (
 
 def option_tables(option: str, comparisons: Sequence[OptionComparison]) -> list[Table]:
     """Return the tables of one option: steps first, then input and read bandwidth where the option is one of input."""
-    rows = [_Row(comparison, row) for comparison in comparisons for row in comparison.rows]
+    rows = [row for comparison in comparisons for row in _rows(comparison)]
     times = [row.of.step_time for row in rows]
     names = {comparison.name for comparison in comparisons}
     label = escape_unprintable(option)
@@ -175,13 +212,26 @@ def option_tables(option: str, comparisons: Sequence[OptionComparison]) -> list[
             remark + _samples_differ(comparisons),
         )
     ]
-    if is_input_option(option) and any(row.of.load_median_ns is not None for row in rows):
-        loads = "% of step: exposed; vs. memory: median load relative to loads from memory"
-        tables.append(make_table(f"By {label}: input{alike}", rows, (*shared, *_LOADS, _LOAD_RATIO), loads))
+    if is_input_option(option) and any(row.loads for row in rows):
+        each = [one._replace(loads=loads) for one in rows for loads in one.of.loads or [None]]
+        cache = (_CACHE,) if any(row.times and row.times.cache for row in each) else ()
+        columns = (*shared, *cache, *_LOADS, *_LOAD_RATIO)
+        tables.append(make_table(f"By {label}: input{alike}", each, columns, _of_load_times(each)))
         if any(row.of.read_bytes_per_s is not None or row.of.file_bytes_per_s is not None for row in rows):
             columns = (*shared, _READ, *_RATES)
             tables.append(make_table(f"By {label}: read bandwidth{alike}", rows, columns, _OF_RATES))
     return [table for table in tables if table]
+
+
+def _of_load_times(rows: Sequence[_Row]) -> str:
+    """Return what the figures of loads are."""
+    is_plain = all(row.times.measured_on == "plain" for row in rows if row.times)
+    known = any(row.times.interval_ns for row in rows if row.times)
+    ranges = "ranges: 95 % intervals of the median, and of its ratio, which include that of the fastest loads; "
+    return (
+        f"loads: waits for a batch, of all ranks, {'without' if is_plain else 'with'} the profiler; "
+        f"{ranges if known else ''}% of step: exposed; vs. memory: median relative to that from memory"
+    )
 
 
 _OF_RATES: Final = (
@@ -197,9 +247,13 @@ def _samples_differ(comparisons: Sequence[OptionComparison]) -> str:
     return "; steps have different numbers of samples: compare samples/s" if any(len(one) > 1 for one in each) else ""
 
 
+def _rows(comparison: OptionComparison) -> list[_Row]:
+    return [_Row(comparison, row, row.loads[0] if row.loads else None) for row in comparison.rows]
+
+
 def _options(report: Report) -> Iterator[_Row]:
     for comparison in report.multi_run.option_comparisons if report.multi_run else ():
-        yield from (_Row(comparison, row) for row in comparison.rows)
+        yield from _rows(comparison)
 
 
 LISTINGS: Final = {
@@ -209,7 +263,7 @@ LISTINGS: Final = {
             *_RUNS,
             data("value", str, lambda row: row.of.value),
             *(*_STEPS, *_RATIO, _EFFICIENCY),
-            *(*_LOADS, _READ, _LOAD_RATIO, *_RATES),
+            *(_CACHE, *_LOADS, _READ, *_LOAD_RATIO, *_RATES),
         ),
     )
 }

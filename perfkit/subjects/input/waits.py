@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.engine.breakdown import load_rows
 from perfkit.engine.kinds.classify import Names, data_loading_rows, rows_by_key
 from perfkit.engine.samples import Frame, HostSamples
 from perfkit.engine.steps.windows import Steps
@@ -28,7 +27,7 @@ from perfkit.records.per_rank.loading import (
 from perfkit.records.samples import RecordedSamples
 from perfkit.records.trace_header import PerfkitHeader
 from perfkit.trace.events import Events
-from perfkit.trace.intervals import Ints, Union, union
+from perfkit.trace.intervals import Ints, Union, covers, union
 
 MAIN_PROCESS: Final = -1
 """Number of the worker of a loader without workers."""
@@ -69,7 +68,7 @@ class Fetches(NamedTuple):
 def explain_loading(trace: TraceContext, own: PerfkitHeader) -> RankLoading | None:
     """Return what the loads of the steps were spent on; None if neither fetches nor samples tell it."""
     events, names, steps, samples = trace.events, trace.names, trace.steps, trace.samples
-    loads = load_rows(events, names, steps)
+    loads = trace.loads
     loads = loads[steps.within(events.start_ns[loads])]
     spans = union(events.start_ns[loads], events.end_ns[loads])
     parts = [] if samples is None else parts_in(samples, spans)
@@ -84,6 +83,7 @@ def explain_loading(trace: TraceContext, own: PerfkitHeader) -> RankLoading | No
     slow_workers = _slow_workers(fetches)
     slow = slow_samples(fetches)
     calls = _next_calls(events, names, steps)
+    calls = calls[covers(spans, events.start_ns[calls])]
     start, end = events.start_ns[calls], events.end_ns[calls]
     needed = _needed(start, end, fetches)
     waits = _Waits(start, end, needed)

@@ -5,13 +5,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, geometric_mean, median
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
+from perfkit.base.statistics.bootstrap import FEWEST_RUNS, median_interval
 from perfkit.errors import UsageError
 from perfkit.options.identity import Settings, companions, differing, key, settings, short_name
 from perfkit.records.aggregate import common_kind, disagree, step_time_ns, traced_step_ns
 from perfkit.records.common import Observation
 from perfkit.records.facts import statement
-from perfkit.records.run import DataLoading, RunReport
-from perfkit.records.scaling import OptionComparison, OptionRow
+from perfkit.records.run import CacheState, DataLoading, LoadTimes, RunReport
+from perfkit.records.scaling import Estimate, OptionComparison, OptionLoads, OptionRow
 from perfkit.subjects.scaling.series import place
 from perfkit.subjects.scaling.step_time import StepTimeSample, estimate, ratio, sample, to_record
 
@@ -106,7 +109,7 @@ def _row(value: str, step_time: StepTimeSample, first: StepTimeSample, from_memo
     runs = step_time.runs
     loads = _loads(runs)
     parallel = [run.efficiency.parallel for run in runs if run.efficiency and run.efficiency.parallel]
-    middle, memory_middle = _load_median(runs), _load_median(from_memory)
+    (memory,) = _times(from_memory)[:1] or [None]
     rate, memory_rate = _read_rate(runs), _read_rate(from_memory)
     speeds = [load.file_bandwidth for load in loads if load.file_bandwidth]
     return OptionRow(
@@ -114,11 +117,9 @@ def _row(value: str, step_time: StepTimeSample, first: StepTimeSample, from_memo
         step_time=to_record(step_time),
         efficiency=geometric_mean(parallel) if len(parallel) == len(runs) else None,
         ratio=None if step_time is first else estimate(*ratio(step_time, first)),
-        load_median_ns=middle,
-        load_max_ns=max((load.max_ns for load in loads), default=None),
+        loads=[OptionLoads(times=times, ratio=_load_ratio(times, memory)) for times in _times(runs)],
         exposed_share=fmean(load.exposed_share for load in loads) if loads else None,
         read_bytes_per_s=rate,
-        load_ratio=middle / memory_middle if middle is not None and memory_middle else None,
         memory_share=rate / memory_rate if rate is not None and memory_rate else None,
         file_bytes_per_s=_median(speed.bytes_per_s for speed in speeds),
         file_cached_share=_median(speed.cached_share for speed in speeds),
@@ -130,8 +131,42 @@ def _loads(runs: Sequence[RunReport]) -> list[DataLoading]:
     return [run.data_loading for run in runs if run.data_loading]
 
 
-def _load_median(runs: Sequence[RunReport]) -> float | None:
-    return _median(load.median_ns for load in _loads(runs))
+def _times(runs: Sequence[RunReport]) -> list[LoadTimes]:
+    """Return the load times of repeats by state of the page cache."""
+    by_state: dict[CacheState | None, list[LoadTimes]] = defaultdict(list)
+    for times in (times for load in _loads(runs) for times in load.times):
+        by_state[times.cache].append(times)
+    return [of_state[0] if len(of_state) == 1 else _of_repeats(of_state) for of_state in by_state.values()]
+
+
+def _of_repeats(repeats: Sequence[LoadTimes]) -> LoadTimes:
+    low, middle, high = (median(one.quartiles_ns[place] for one in repeats) for place in range(3))
+    known = [one.interval_ns for one in repeats if one.interval_ns]
+    interval_ns = None
+    if len(repeats) >= FEWEST_RUNS:
+        interval_ns = median_interval([one.quartiles_ns[1] for one in repeats])
+    elif len(known) == len(repeats):
+        interval_ns = min(low for low, _ in known), max(high for _, high in known)
+    return replace(
+        repeats[0],
+        measured_on="plain" if all(one.measured_on == "plain" for one in repeats) else "recorded",
+        count=sum(one.count for one in repeats),
+        least_ns=min(one.least_ns for one in repeats),
+        quartiles_ns=(low, middle, high),
+        interval_ns=interval_ns,
+        max_ns=max(one.max_ns for one in repeats),
+    )
+
+
+def _load_ratio(times: LoadTimes, memory: LoadTimes | None) -> Estimate | None:
+    if memory is None or memory.least_ns <= 0:
+        return None
+    of_fastest = times.least_ns / memory.least_ns
+    interval = None
+    if times.interval_ns and memory.interval_ns:
+        ends = times.interval_ns[0] / memory.interval_ns[1], times.interval_ns[1] / memory.interval_ns[0]
+        interval = min(*ends, of_fastest), max(*ends, of_fastest)
+    return Estimate(value=times.quartiles_ns[1] / memory.quartiles_ns[1], interval=interval)
 
 
 def _read_rate(runs: Sequence[RunReport]) -> float | None:

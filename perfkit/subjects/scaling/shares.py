@@ -58,6 +58,12 @@ def _late(runs: Sequence[RunReport]) -> list[int]:
     return named[0] if all(ranks == named[0] for ranks in named) else []
 
 
+def is_known(points: Sequence[ScalingPoint]) -> bool:
+    """Return whether the last point without shared cores shows how a series scales: it may be faster than ideal."""
+    counted = [point for point in points[1:] if not point.oversubscribed]
+    return bool(counted) and counted[-1].efficiency.value <= PLAUSIBLE_EFFICIENCY
+
+
 def answer(kind: str, points: Sequence[ScalingPoint]) -> Statement:
     """Return how well the series scales, and to what it loses most; what is no scaling is called what it is."""
     first, *others = points

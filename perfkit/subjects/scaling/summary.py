@@ -19,7 +19,7 @@ from perfkit.subjects.scaling.laws import Observations, fits
 from perfkit.subjects.scaling.option_comparison import option_comparisons
 from perfkit.subjects.scaling.points import points
 from perfkit.subjects.scaling.series import Group, failure_reason, groups, measurable, runs_of
-from perfkit.subjects.scaling.shares import PLAUSIBLE_EFFICIENCY, answer
+from perfkit.subjects.scaling.shares import PLAUSIBLE_EFFICIENCY, answer, is_known
 from perfkit.subjects.scaling.strategies import strategy_comparisons
 
 
@@ -40,6 +40,7 @@ def scaling(runs: Sequence[RunReport], by: Sequence[str] = (), forecast: Sequenc
         _series(group, name, varied, forecast)
         for group, name in zip(measured_groups, _names(measured_groups, varied), strict=True)
     ]
+    series.sort(key=lambda one: not is_known(one.points))
     if forecast and not series:
         raise UsageError(
             "--forecast: no runs differ only in world size (and batch size), so there is no series to forecast"

@@ -24,7 +24,7 @@ from perfkit.records.rank import (
     TotalNs,
 )
 from perfkit.records.report import Report
-from perfkit.records.run import DataLoading, Efficiency, ProfilerCost, RunReport, Verdict
+from perfkit.records.run import DataLoading, Efficiency, LoadTimes, ProfilerCost, RunReport, Verdict
 
 MS = 1_000_000
 BASE_NS = 1_770_000_000_000_000_000
@@ -325,7 +325,22 @@ def make_loading(**changes: Any) -> DataLoading:
     }
     if changes.get("source") == "memory":
         fields |= {"file_bandwidth": None, "file_share": None}
-    return DataLoading(**(fields | changes))
+    fields |= changes
+    return DataLoading(**({"times": [make_load_times(fields["median_ns"], max_ns=fields["max_ns"])]} | fields))
+
+
+def make_load_times(middle_ns: float, **changes: Any) -> LoadTimes:
+    """Four loads that take as long, but for the slowest."""
+    fields: dict[str, Any] = {
+        "cache": None,
+        "measured_on": "recorded",
+        "count": 4,
+        "least_ns": middle_ns,
+        "quartiles_ns": (middle_ns, middle_ns, middle_ns),
+        "interval_ns": None,
+        "max_ns": middle_ns,
+    }
+    return LoadTimes(**(fields | changes))
 
 
 def make_file_speed(**changes: Any) -> FileBandwidth:

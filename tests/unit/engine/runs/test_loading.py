@@ -136,3 +136,26 @@ def test_a_trace_without_fetches_names_no_cause(tmp_path: Path) -> None:
     (run,) = pipeline.analyze(tmp_path, cache=False).runs
     assert run.ranks[0].loading is None
     assert main_cause(run.ranks) is None
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_the_end_of_a_pass_is_no_load(tmp_path: Path, *, marked: bool) -> None:
+    """The second step finds that the loader has no batch left, waits for it, and starts it again."""
+    builder = TraceBuilder(0, 1)
+    for step in range(3):
+        at = step * STEP
+        builder.step(step, at, STEP).op("aten::mm", at + 50_000, 40_000)
+        if step != 1:
+            builder.data_loading(at, 2_000, name=NEXT)
+    builder.data_loading(STEP, 30_000, name=NEXT).data_loading(STEP + 35_000, 3_000, name=NEXT)
+    if marked:  # a function of the program that starts the loader again, and returns a batch
+        builder.data_loading(STEP, 40_000, name="perfkit.data_loading")
+    ended = [BASE_NS + (STEP - 5) * 1000, BASE_NS + (STEP + 30_005) * 1000]
+    builder.header(perfkit={"rank": 0, "world_size": 1, "without_batch": [ended]})
+    builder.write(tmp_path / "rank0.json")
+    (run,) = pipeline.analyze(tmp_path, cache=False).runs
+    assert [step.loads.spans_ns for step in run.ranks[0].steps] == [[2_000_000], [3_000_000], [2_000_000]]
+    assert run.ranks[0].steps[1].exposed_ns.data_loading == (40_000_000 if marked else 33_000_000)
+    assert run.data_loading is not None
+    (times,) = run.data_loading.times
+    assert (times.count, times.quartiles_ns[1], times.max_ns) == (3, 2_000_000, 3_000_000)

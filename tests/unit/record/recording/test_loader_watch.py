@@ -101,6 +101,17 @@ def test_batches_and_their_order_stay_the_same(dataset: Any, workers: int) -> No
         assert slowest.cpu_ns < slowest.get_ns / 2
 
 
+def test_the_end_of_each_pass_is_noted() -> None:
+    watch, begin_ns = watch_loaders(), time.time_ns()
+    loader = DataLoader(list(range(6)), 2)
+    assert [len(list(loader)) for _ in range(2)] == [3, 3]
+    ends = watch.without_batch_since(begin_ns)
+    assert len(ends) == 2
+    assert all(begin_ns <= begin <= end for begin, end in ends)
+    assert ends[0][1] <= ends[1][0]
+    assert watch.without_batch_since(time.time_ns()) == []
+
+
 def test_the_programs_own_function_runs_in_each_worker(tmp_path: Path) -> None:
     loader = DataLoader(
         Numbers(), 8, num_workers=1, worker_init_fn=lambda worker: tmp_path.joinpath(str(worker)).touch()

@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FunctionType
@@ -209,6 +209,35 @@ def test_a_delay_is_injected_once_per_step_even_across_epochs(monkeypatch: pytes
     assert slept_s == [0.04] * 7  # the last one when there was no batch any more
     assert len(session.load_ns) == 6
     assert all(load >= 40e6 for load in session.load_ns)
+
+
+def test_starting_and_ending_a_pass_is_no_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns = 0
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: now_ns)
+
+    class Slow:
+        def __iter__(self) -> Iterator[int]:
+            nonlocal now_ns
+            now_ns += 100
+            return self._batches()
+
+        def _batches(self) -> Iterator[int]:
+            nonlocal now_ns
+            for batch in range(2):
+                now_ns += 3
+                yield batch
+            now_ns += 50
+
+    session = Recording(ProcessRankGroup(CPU), CPU, Path(), None)
+    session.begin()
+    waited_ns = []
+    for _ in range(2):
+        for _ in session.batches(Slow()):
+            session.step()
+            waited_ns.append(session.last_load_ns)
+    assert session.load_ns == [3, 3, 3, 3]
+    assert waited_ns == [103, 3, 153, 3]
+    assert session.first_pass == 2
 
 
 def test_the_manifest_of_a_failed_loop_has_what_was_measured(tmp_path: Path) -> None:

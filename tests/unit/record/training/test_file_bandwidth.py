@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from perfkit.record.distributed.rank_group import ProcessRankGroup
-from perfkit.record.training.file_bandwidth import BLOCK_BYTES, cached_pages, measure_file_bandwidth
+from perfkit.record.training.file_bandwidth import BLOCK_BYTES, cached_pages, is_cached, measure_file_bandwidth
 from perfkit.record.training.worker import _file_bandwidth
 
 SIZE = 3 * BLOCK_BYTES + 12_345
@@ -67,6 +67,15 @@ def test_measuring_leaves_what_was_not_cached_where_it_was(samples: Path, cold: 
     assert found.cached_share is not None
     assert found.cached_share < 0.2
     assert cached(samples) < 0.2
+
+
+def test_whether_a_file_is_cached_is_known_where_most_of_it_is_or_is_not(samples: Path, cold: int) -> None:
+    assert is_cached(samples) is False
+    os.posix_fadvise(cold, 0, 0, os.POSIX_FADV_RANDOM)  # no more than is asked for
+    os.pread(cold, BLOCK_BYTES, BLOCK_BYTES)
+    assert is_cached(samples) is None
+    samples.read_bytes()
+    assert is_cached(samples) is True
 
 
 def test_what_was_cached_stays_cached(samples: Path, cold: int) -> None:

@@ -2,8 +2,11 @@
 
 import pytest
 
+from perfkit.engine.runs.data_loading import load_times
 from perfkit.errors import UsageError
 from perfkit.records.rank import RankReport
+from perfkit.records.run import CacheState, DataLoading
+from perfkit.records.scaling import Estimate
 from perfkit.subjects.scaling.option_comparison import profiled_order_findings
 from tests.support.reports.report_builders import (
     MS,
@@ -26,10 +29,12 @@ def test_sources_are_compared_unasked_against_memory() -> None:
     (axis,) = together.option_comparisons
     memory, hdf5 = axis.rows
     assert (axis.option, axis.world_size, axis.name) == ("source", 2, "gpt, batch 32 per rank")
-    assert (memory.value, memory.ratio, memory.load_ratio) == ("memory", None, 1.0)
+    assert (memory.value, memory.ratio) == ("memory", None)
     assert hdf5.ratio is not None
-    assert (hdf5.value, hdf5.ratio.value, hdf5.load_ratio) == ("hdf5", 1.5, 3.0)
-    assert (hdf5.load_median_ns, hdf5.load_max_ns, hdf5.exposed_share) == (9 * MS, 20 * MS, 0.25)
+    assert (hdf5.value, hdf5.ratio.value) == ("hdf5", 1.5)
+    (of_memory,), (of_hdf5,) = memory.loads, hdf5.loads
+    assert (of_memory.ratio, of_hdf5.ratio) == (Estimate(value=1, interval=None), Estimate(value=3, interval=None))
+    assert (of_hdf5.times.quartiles_ns[1], of_hdf5.times.max_ns, hdf5.exposed_share) == (9 * MS, 20 * MS, 0.25)
     assert hdf5.read_bytes_per_s == 5e7
 
 
@@ -48,6 +53,47 @@ def test_an_order_that_the_profiler_reverses_is_a_finding(plain_ms: int, profile
         values = found[0].values
         assert (values["option"], values["value"], values["baseline"]) == ("source", "hdf5", "memory")
         assert (values["plain_ns"], values["profiled_ns"]) == ((100 * MS, 90 * MS), (100 * MS, 110 * MS))
+
+
+def _loading_of(source: str, *loads_ms: float, cache: CacheState | None = None) -> DataLoading:
+    times = load_times([ms * MS for ms in loads_ms], "plain", cache)
+    return make_loading(source=source, times=[times])
+
+
+def test_a_ratio_of_disturbed_loads_includes_that_of_the_quiet_ones() -> None:
+    # Most loads from HDF5 met something else on the machine; 3.4 ms is what one takes.
+    hdf5 = make_scaled(2, 150, source="hdf5", data_loading=_loading_of("hdf5", 3.4, 13, 14, 14, 14, 14, 15))
+    memory = make_scaled(2, 100, data_loading=_loading_of("memory", 1, 1, 1, 1, 1, 1, 1.1))
+    (axis,) = option_comparisons([hdf5, memory], [])
+    ratio = axis.rows[1].loads[0].ratio
+    assert ratio is not None
+    assert ratio.interval is not None
+    assert ratio.value == 14
+    assert ratio.interval[0] == pytest.approx(3.4)
+    assert ratio.interval[1] >= 14
+
+
+def test_cold_and_warm_loads_are_rows_of_their_own() -> None:
+    warm, cold = _loading_of("hdf5", *[3] * 5, cache="warm"), _loading_of("hdf5", *[30] * 5, cache="cold")
+    hdf5 = make_scaled(
+        2, 150, source="hdf5", data_loading=make_loading(source="hdf5", times=[*warm.times, *cold.times])
+    )
+    memory = make_scaled(2, 100, data_loading=_loading_of("memory", *[1.5] * 5))
+    (axis,) = option_comparisons([hdf5, memory], [])
+    found = [(one.times.cache, one.ratio and one.ratio.value) for one in axis.rows[1].loads]
+    assert found == [("warm", 2), ("cold", 20)]
+
+
+def test_repeats_of_loads_have_an_interval_over_the_runs() -> None:
+    hdf5 = [
+        make_scaled(2, 150 + ms, source="hdf5", name=f"hdf5-{ms}", data_loading=_loading_of("hdf5", *[ms] * 5))
+        for ms in (2, 3, 7)
+    ]
+    memory = make_scaled(2, 100, data_loading=_loading_of("memory", *[1] * 5))
+    (axis,) = option_comparisons([*hdf5, memory], [])
+    times = axis.rows[1].loads[0].times
+    assert (times.count, times.least_ns, times.quartiles_ns[1], times.max_ns) == (15, 2 * MS, 3 * MS, 7 * MS)
+    assert times.interval_ns == (2 * MS, 7 * MS)
 
 
 def test_sources_are_compared_with_memory_and_with_their_file() -> None:
