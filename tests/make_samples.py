@@ -1,9 +1,10 @@
 """Record the samples of a clone again: two small runs and a series in traces/, reports and pictures of them.
 
-Run it from the root of the project with `python -m tests.make_samples`, on a quiet machine, and commit the files. Names
-make only a part: `samples` and `series` record runs, `pictures` draws what is recorded, `demo` what `make demo` prints.
+Run it from the root of the project with `python -m tests.make_samples`, on a quiet machine, and commit the files.
+`picture` as argument draws the pictures only.
 """
 
+import gzip
 import io
 import os
 import shutil
@@ -13,6 +14,7 @@ from contextlib import chdir
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from uuid import UUID
 
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
@@ -81,6 +83,9 @@ def main() -> None:
     """Record, analyse, draw."""
     if sys.argv[1:] != ["picture"]:
         record_samples()
+        record_series()
+    pictures = [f"docs/pictures/{name}.svg" for name in ("scaling", "lost")]
+    perfkit("analyze", str(SERIES), *(option for file in pictures for option in ("-o", file)))
     picture = Path("reports/sample.svg").absolute()
     with TemporaryDirectory() as folder, chdir(folder):
         delays = [option for delay in DELAYS for option in ("--inject", delay)]
@@ -105,6 +110,10 @@ def record_series() -> None:
             "--no-report",
         ]
         perfkit("run", "gpt", *MODEL, *RECORDED, *options, *run)
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    for trace in SERIES.glob("*/*.json.gz"):
+        events = gzip.decompress(trace.read_bytes()).decode().replace(boot, str(UUID(int=0)))
+        trace.write_bytes(gzip.compress(events.encode(), mtime=0))
 
 
 def record_samples() -> None:

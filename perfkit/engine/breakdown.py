@@ -272,10 +272,10 @@ def load_rows(events: Events, names: Names, steps: Steps, without_batch: Sequenc
 
 
 def _meets(events: Events, rows: Ints, times: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
-    """Return which spans overlap times, which are in order and apart."""
-    begin, end = np.array(times, np.int64).reshape(-1, 2).T
-    place = np.searchsorted(end, events.start_ns[rows], side="right")
-    return np.asarray(np.append(begin, _NEVER_NS)[place] < events.end_ns[rows])
+    """Return which spans overlap times."""
+    joined = union(*np.array(times, np.int64).reshape(-1, 2).T)
+    place = np.searchsorted(joined.end, events.start_ns[rows], side="right")
+    return np.asarray(np.append(joined.start, _NEVER_NS)[place] < events.end_ns[rows])
 
 
 def _loads(events: Events, rows: Ints, steps: Steps) -> list[Loads]:

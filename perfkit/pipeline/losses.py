@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec import convert
 from msgspec.structs import asdict
@@ -43,13 +43,13 @@ class Ranked(NamedTuple):
     """The change that the saving was predicted for."""
     words: Words | None = None
     """Of a subject that a package adds."""
-    number: int = 0
-    """Which of its rule's losses it is."""
+    part: str = ""
+    """Which of its rule's losses it is, if the rule returns several: by what would remove it."""
 
     @property
-    def what(self) -> tuple[str, str, int]:
+    def what(self) -> tuple[str, str, str]:
         """What is the same in several runs."""
-        return self.subject, self.rule, self.number
+        return self.subject, self.rule, self.part
 
 
 class Losses(NamedTuple):
@@ -65,7 +65,7 @@ def find_losses(runs: Sequence[RunReport], multi_run: MultiRunSummary | None) ->
     A subject of a package that fails on any run costs one finding, and none of its losses are kept.
     """
     evaluator = _Evaluator()
-    best: dict[tuple[str, str, int], Ranked] = {}
+    best: dict[tuple[str, str, str], Ranked] = {}
     for one in (*_of_runs(runs, multi_run, evaluator), *(_of_multi_run(multi_run) if multi_run else ())):
         other = best.get(one.what)
         if other is None or _weight(one) > _weight(other):
@@ -111,10 +111,11 @@ class _Evaluator:
 def _evaluate(name: str, subject: Subject, context: LossContext) -> Iterator[Ranked]:
     rules: Rules = resolve(subject.losses) if subject.losses else {}
     for rule, find in rules.items():
-        found = find(context)
-        for number, loss in enumerate(found if isinstance(found, list | tuple) else [found]):
+        found: Any = find(context)
+        for loss in found if isinstance(found, list | tuple) else [found]:
             if loss is not None:
-                yield Ranked(name, rule, context.run.run, loss, words=subject.words or None, number=number)
+                part = "" if loss is found else str(loss.remedy)
+                yield Ranked(name, rule, context.run.run, loss, words=subject.words or None, part=part)
 
 
 def _checked(one: Ranked) -> Ranked:
@@ -152,7 +153,7 @@ def _of_runs(runs: Sequence[RunReport], multi_run: MultiRunSummary | None, evalu
     The repeat with the largest saving would be an outlier.
     """
     for group in _repeats(runs):
-        by_rule: dict[tuple[str, str, int], list[Ranked]] = defaultdict(list)
+        by_rule: dict[tuple[str, str, str], list[Ranked]] = defaultdict(list)
         contexts = [context for run in group if (context := loss_context(run, multi_run))]
         for context in contexts:
             for one in evaluator.losses(context):

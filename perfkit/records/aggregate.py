@@ -304,10 +304,13 @@ def step_time_ns(walls_ns: Collection[int]) -> float | None:
     return fmean(walls_ns) if walls_ns else None
 
 
-_MIN_DISAGREEMENT: Final = 0.01
-"""Smallest change of each step time whose direction counts."""
+def disagree(plain: tuple[float, float] | None, profiled: tuple[float, float] | None) -> bool:
+    """Return whether two ratios, of steps without the profiler and of profiled ones, differ in direction beyond noise.
 
-
-def disagree(plain: float, profiled: float) -> bool:
-    """Return whether two ratios, of steps without the profiler and of profiled ones, differ in direction."""
-    return (plain - 1) * (profiled - 1) < 0 and min(abs(plain - 1), abs(profiled - 1)) >= _MIN_DISAGREEMENT
+    Args:
+        plain: 95 % interval of the ratio; None if that is unknown.
+        profiled: likewise.
+    """
+    if plain is None or profiled is None:
+        return False
+    return plain[1] < 1 < profiled[0] or profiled[1] < 1 < plain[0]

@@ -30,7 +30,8 @@ def run(notebook: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_print_and_the_last_line_show_the_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from nbformat.v4 import new_code_cell, new_notebook
 
-    lines = (f"import perfkit; report = perfkit.analyze({str(ROOT / 'traces')!r})", "print(report)", "report")
+    samples = [str(ROOT / "traces" / name) for name in ("sample-hdf5", "sample-memory")]
+    lines = (f"import perfkit; report = perfkit.analyze(*{samples})", "print(report)", "report")
     notebook = new_notebook(cells=[new_code_cell(line) for line in lines])  # type: ignore[no-untyped-call]
     run(notebook, tmp_path, tmp_path, monkeypatch)
     (printed,), (last,) = (cell.outputs for cell in notebook.cells[1:])

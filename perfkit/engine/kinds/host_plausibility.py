@@ -74,14 +74,15 @@ def _nested(events: Events) -> tuple[Ints, int]:
         start, end = events.start_ns[rows], events.end_ns[rows]
         if not _nest(start, end):
             bounded = _bounded(start, end)
-            end_ns = end_ns if cut else end_ns.copy()
-            end_ns[rows] = bounded
             cut += int(np.count_nonzero(bounded != end))
+            end_ns = end_ns.copy() if cut and end_ns is events.end_ns else end_ns
+            if cut:
+                end_ns[rows] = bounded
     return end_ns, cut
 
 
 def _nest(start: Ints, end: Ints) -> bool:
-    """Return whether spans nest: of each level the outermost are disjoint; each other one lies within one of them."""
+    """Return whether spans nest: of each level the outermost are disjoint, but for how times are rounded."""
     order = outer_first(start, end)
     start, end = start[order], end[order]
     for _ in range(_MOST_LEVELS):
@@ -89,7 +90,7 @@ def _nest(start: Ints, end: Ints) -> bool:
             return True
         reach = np.maximum.accumulate(end)[:-1]
         is_outer = np.append(True, end[1:] > reach)
-        if (is_outer[1:] & (start[1:] < reach)).any():
+        if (is_outer[1:] & (start[1:] + _ROUNDED_NS < reach)).any():
             return False
         start, end = start[~is_outer], end[~is_outer]
     return False  # as far as is known

@@ -121,7 +121,7 @@ class LoaderWatch(StepListener):
 
     def without_batch_since(self, begin_ns: int) -> list[tuple[int, int]]:
         """Return when loaders had no batch left, from the end of each pass on; the newest if there are very many."""
-        return [one for one in self._without_batch if one[1] > begin_ns]
+        return [one for one in list(self._without_batch) if one[1] > begin_ns]
 
     def sample_workers(self, wanted: bool) -> None:
         """Let worker processes sample what they do from their next batches on, or no more."""

@@ -6,6 +6,7 @@ operators of torch, which would be in the trace. Only parameters are copied from
 
 import ctypes
 import hashlib
+import math
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -44,7 +45,7 @@ class ReplicaChecks:
     def note_batch(self, batch: Any) -> None:
         """Note a batch of a loader."""
         if len(self._batches) < self._left:
-            self._batches.append(_hash_of(batch if isinstance(batch, list | tuple) else (batch,)))
+            self._batches.append(_hash_of(tuple(batch) if isinstance(batch, list | tuple) else (batch,)))
 
     def note_inputs(self, inputs: tuple[Any, ...]) -> None:
         """Note what the forward pass of a model begins with."""
@@ -81,6 +82,8 @@ class ReplicaChecks:
         return ReplicaCheck(batches=hashes, parameters=self._parameters, parameters_bytes=self._bytes)
 
     def _read(self, optimizer: Optimizer) -> None:
+        if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
+            return  # what the script sees every operator with
         parameters = [one for group in optimizer.param_groups for one in group["params"]]
         # A shard or a fake tensor is of another class.
         if any(type(one) not in {Tensor, nn.Parameter} for one in parameters) or _is_capturing():
@@ -89,28 +92,30 @@ class ReplicaChecks:
         matrices = [one for one in parameters if one.dim() > 1 and one.numel()]
         largest = sorted(matrices, key=lambda one: -one.numel())[:_LARGEST]
         read = [float(one[tuple(at)]) for one in largest for at in ([0] * one.dim(), [n // 2 for n in one.shape])]
-        self._parameters = read
+        self._parameters = read if all(map(math.isfinite, read)) else []
 
 
 def _is_capturing() -> bool:
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
-def _hash_of(values: tuple[Any, ...] | list[Any]) -> str | None:
+def _hash_of(values: tuple[Any, ...]) -> str | None:
     """Return a hash of the first tensors; None if there are none, or one is not in one piece in the host's memory."""
     digest, count = hashlib.blake2b(digest_size=8), 0
-    for tensor in islice(tensors_in(values), _MOST_TENSORS):
-        if type(tensor) is not Tensor or tensor.device.type != "cpu" or not tensor.is_contiguous():
-            return None
-        size, address = tensor.numel() * tensor.element_size(), tensor.data_ptr()
-        digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-        for offset in range(0, size, max(_PIECE_BYTES, size // _PIECES)):
-            digest.update(ctypes.string_at(address + offset, min(_PIECE_BYTES, size - offset)))
-        count += 1
+    # A mode of the script's does not see it, and torch.compile does not compile it.
+    with torch._C.DisableTorchFunction():
+        for tensor in islice(tensors_in(values), _MOST_TENSORS):
+            if type(tensor) is not Tensor or tensor.device.type != "cpu" or not tensor.is_contiguous():
+                return None
+            size, address = tensor.numel() * tensor.element_size(), tensor.data_ptr()
+            digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+            for offset in range(0, size, max(_PIECE_BYTES, size // _PIECES)):
+                digest.update(ctypes.string_at(address + offset, min(_PIECE_BYTES, size - offset)))
+            count += 1
     return digest.hexdigest() if count else None
 
 
-def tensors_in(inputs: tuple[Any, ...] | list[Any]) -> Iterator[Tensor]:
+def tensors_in(inputs: tuple[Any, ...]) -> Iterator[Tensor]:
     """Yield the tensors of a call, and of the mappings (batches by name) in it."""
     for one in inputs:
         if isinstance(one, Tensor):

@@ -85,14 +85,14 @@ MOSTLY_CACHED: Final = 0.9
 
 
 def is_cached(path: Path) -> bool | None:
-    """Return whether a file is in the page cache; None if that is unknown, or only a part of it is.
+    """Return whether a file is in the page cache; None if that is unknown, or only a part of it is, or it is large.
 
     Raises:
         OSError: The file cannot be opened.
     """
     with path.open("rb", buffering=0) as file:
-        size = min(os.fstat(file.fileno()).st_size, MOST_BYTES)
-        pages = cached_pages(path, file.fileno(), size)
+        size = os.fstat(file.fileno()).st_size
+        pages = cached_pages(path, file.fileno(), size) if size <= MOST_BYTES else None
     if pages is None or 1 - MOSTLY_CACHED < pages.mean() < MOSTLY_CACHED:
         return None
     return bool(pages.mean() >= MOSTLY_CACHED)

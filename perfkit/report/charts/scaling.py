@@ -133,7 +133,8 @@ def _steps(group: Sequence[ScalingSeries], *, alone: bool) -> Chart:
         "yaxis": axis("ms per step; above each bar its efficiency", range=[0, _ROOM * highest]),
     }
     answer = escape_unprintable(group[0].sentence) if len(group) == 1 else ""
-    note = f"The line is the step of ideal scaling.{_of_whiskers(group)}"
+    shared = " Ranks that share cores have no efficiency." * any(bar and bar.of.oversubscribed for bar in places)
+    note = f"The line is the step of ideal scaling.{_of_whiskers(group)}{shared}"
     data = [*_parts(x, of_bars, [bar for bar in places if bar]), *marks]
     title, narrow = _title("Where the step goes", group), not alone and len(x) <= _FEW
     return Chart(title, note, {"data": data, "layout": layout}, is_narrow=narrow, answer=answer)
@@ -160,7 +161,7 @@ def _efficiency(bar: _Bar | None) -> str:
     """Return the label of a bar: nothing where efficiency is no measure of scaling."""
     if bar is None or bar.of is bar.series.points[0] or bar.of.efficiency.value > PLAUSIBLE_EFFICIENCY:
         return ""
-    return "shared cores" if bar.of.oversubscribed else f"{100 * bar.of.efficiency.value:.0f} %"
+    return "" if bar.of.oversubscribed else f"{100 * bar.of.efficiency.value:.0f} %"
 
 
 def _whiskers(x: Sequence[str], steps: Sequence[Estimate | None]) -> list[Spec]:

@@ -213,7 +213,7 @@ def option_tables(option: str, comparisons: Sequence[OptionComparison]) -> list[
         )
     ]
     if is_input_option(option) and any(row.loads for row in rows):
-        each = [one._replace(loads=loads) for one in rows for loads in one.of.loads or [None]]
+        each = [one._replace(loads=loads) for one in rows for loads in (*one.of.loads,) or (None,)]
         cache = (_CACHE,) if any(row.times and row.times.cache for row in each) else ()
         columns = (*shared, *cache, *_LOADS, *_LOAD_RATIO)
         tables.append(make_table(f"By {label}: input{alike}", each, columns, _of_load_times(each)))

@@ -5,7 +5,7 @@ It knows bars, lines and points on linear, logarithmic and named axes. Everythin
 
 import html
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TextIO
 
 from perfkit.base.formatting import figures
@@ -98,6 +98,12 @@ def _wide(text: str, size: int = _TYPE) -> float:
     return len(text) * size * _GLYPH
 
 
+def _fitting(texts: Iterable[str], room: float) -> int:
+    """Return the size in which texts are at most `room` wide; room 0 is unlimited."""
+    most = max((len(line) for text in texts for line in _lines(text)), default=0)
+    return min(_TYPE, int(room / (most * _GLYPH))) if room and most else _TYPE
+
+
 def _wrapped(text: str, size: int) -> Iterator[str]:
     """Yield lines as wide as the picture, at most two."""
     words, line, count = text.split(), "", 1
@@ -174,9 +180,15 @@ def _names(names: Sequence[str], start: float, end: float) -> _Scale:
 def _numbers(of: Spec, values: Sequence[float], start: float, end: float) -> _Scale:
     is_log = of.get("type") == "log"
     known = [value for value in values if value > 0] if is_log else values
-    around = (min(known) / 1.3, max(known) * 1.3) if is_log else (min(0, *known), max(known) * 1.05)
+    if is_log:
+        around = min(known, default=1.0) / 1.3, max(known, default=1.0) * 1.3
+    else:
+        around = min(0, *known), max(known) * 1.05
     low, high = of.get("range") or around
-    scaled: Callable[[float], float] = math.log10 if is_log else float
+
+    def scaled(value: float) -> float:
+        return math.log10(max(value, low)) if is_log else value
+
     span = scaled(high) - scaled(low) or 1.0
 
     def at(value: float) -> float:
@@ -206,9 +218,10 @@ def _axes(data: Sequence[Spec], layout: Spec, frame: _Frame) -> Iterator[str]:
     lines = [f"M{at:.1f} {frame.top:.1f}V{frame.bottom:.1f}" for at, _ in x.ticks if not x.band]
     lines += [f"M{frame.left:.1f} {at:.1f}H{frame.right:.1f}" for at, _ in y.ticks if not y.band]
     yield f'<path d="{"".join(lines)}" stroke="{_GRID}" stroke-width="1.5" fill="none"/>'
+    size = _fitting((label for _, label in x.ticks), x.band)
     for at, label in x.ticks:
         for nth, line in enumerate(_lines(label)):
-            yield _text(at, frame.bottom + (nth + 1.1) * _TYPE * 1.2, line, at="middle")
+            yield _text(at, frame.bottom + (nth + 1.1) * size * 1.2, line, size, at="middle")
     for at, label in y.ticks:
         yield _text(frame.left - 10, at + _TYPE / 3, " ".join(_lines(label)), at="end")
     across = layout["xaxis"]["title"]["text"]
@@ -278,8 +291,10 @@ def _points(one: Spec, x: _Scale, y: _Scale) -> Iterator[str]:
     if "markers" in one["mode"]:
         yield from (_symbol(marker, px, py, colour) for px, py in at)
     if "text" in one["mode"]:
-        texts = (one["text"][place] for place in known)
-        yield from (_text(px, py - 14, text, at="middle", weight=700) for (px, py), text in zip(at, texts, strict=True))
+        texts = [one["text"][place] for place in known]
+        size = _fitting(texts, x.band)
+        for (px, py), text in zip(at, texts, strict=True):
+            yield _text(px, py - 14, text, size, at="middle", weight=700)
 
 
 def _symbol(marker: Spec, x: float, y: float, colour: str) -> str:

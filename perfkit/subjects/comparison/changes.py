@@ -105,11 +105,11 @@ def _resampled(interval: tuple[float, float] | None, unit: Resampling) -> Resamp
 
 def disagreement(changes: Sequence[Change]) -> list[Observation]:
     """Return a finding if steps with and without the profiler changed in opposite directions."""
-    ratios = {change.name: change.ratio for change in changes if change.kind == "run"}
-    plain, profiled = ratios.get(STEP_TIME.name), ratios.get(PROFILED_STEP.name)
-    if plain is None or profiled is None or not disagree(plain, profiled):
+    of_run = {change.name: change for change in changes if change.kind == "run"}
+    plain, profiled = of_run.get(STEP_TIME.name), of_run.get(PROFILED_STEP.name)
+    if plain is None or profiled is None or not disagree(plain.interval, profiled.interval):
         return []
-    return [Observation("profiled_step_disagrees", {"plain": plain, "profiled": profiled})]
+    return [Observation("profiled_step_disagrees", {"plain": plain.ratio, "profiled": profiled.ratio})]
 
 
 # ---- whether the two are comparable --------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from perfkit.base.statistics.bootstrap import FEWEST_RUNS, median_interval
+from perfkit.base.statistics.bootstrap import FEWEST_RUNS, FEWEST_STEPS, means, median_interval, ratio_interval
 from perfkit.errors import UsageError
 from perfkit.options.identity import Settings, companions, differing, key, settings, short_name
 from perfkit.records.aggregate import common_kind, disagree, step_time_ns, traced_step_ns
@@ -109,7 +109,7 @@ def _row(value: str, step_time: StepTimeSample, first: StepTimeSample, from_memo
     runs = step_time.runs
     loads = _loads(runs)
     parallel = [run.efficiency.parallel for run in runs if run.efficiency and run.efficiency.parallel]
-    (memory,) = _times(from_memory)[:1] or [None]
+    memory = next(iter(_times(from_memory)), None)
     rate, memory_rate = _read_rate(runs), _read_rate(from_memory)
     speeds = [load.file_bandwidth for load in loads if load.file_bandwidth]
     return OptionRow(
@@ -136,7 +136,8 @@ def _times(runs: Sequence[RunReport]) -> list[LoadTimes]:
     by_state: dict[CacheState | None, list[LoadTimes]] = defaultdict(list)
     for times in (times for load in _loads(runs) for times in load.times):
         by_state[times.cache].append(times)
-    return [of_state[0] if len(of_state) == 1 else _of_repeats(of_state) for of_state in by_state.values()]
+    warm_first = sorted(by_state.items(), key=lambda item: item[0] == "cold")
+    return [of_state[0] if len(of_state) == 1 else _of_repeats(of_state) for _, of_state in warm_first]
 
 
 def _of_repeats(repeats: Sequence[LoadTimes]) -> LoadTimes:
@@ -188,7 +189,7 @@ def profiled_order_findings(
         runs: all runs.
         comparisons: their comparisons by option.
     """
-    profiled_ns = {run.run: step_time_ns(traced_step_ns(run.ranks).values()) for run in runs}
+    profiled_ns = {run.run: list(traced_step_ns(run.ranks).values()) for run in runs}
     for comparison in comparisons:
         first = comparison.rows[0]
         for row in comparison.rows[1:]:
@@ -197,17 +198,15 @@ def profiled_order_findings(
                 yield found
 
 
-def _profiled(row: OptionRow, profiled_ns: Mapping[str, float | None]) -> float | None:
-    known = [ns for name in row.step_time.runs if (ns := profiled_ns.get(name)) is not None]
-    return median(known) if len(known) == len(row.step_time.runs) else None
-
-
 def _disagreement(
-    option: str, first: OptionRow, row: OptionRow, profiled_ns: Mapping[str, float | None]
+    option: str, first: OptionRow, row: OptionRow, profiled_ns: Mapping[str, list[int]]
 ) -> Observation | None:
     plain = (first.step_time.step_ns.value, row.step_time.step_ns.value)
-    profiled = (_profiled(first, profiled_ns), _profiled(row, profiled_ns))
-    if not (profiled[0] and profiled[1] and plain[0]) or not disagree(plain[1] / plain[0], profiled[1] / profiled[0]):
+    before, after = ([ns for name in one.step_time.runs for ns in profiled_ns.get(name, [])] for one in (first, row))
+    if row.ratio is None or min(len(before), len(after)) < FEWEST_STEPS:
         return None
+    if not disagree(row.ratio.interval, ratio_interval(before, after, means)):
+        return None
+    profiled = (step_time_ns(before), step_time_ns(after))
     values = {"option": option, "value": row.value, "baseline": first.value, "plain_ns": plain}
     return Observation("profiled_step_disagrees", {**values, "profiled_ns": profiled}, "order")

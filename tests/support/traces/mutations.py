@@ -179,7 +179,7 @@ def overrun_host(rng: random.Random, events: list[Event]) -> float:
     by_thread: dict[Any, list[Event]] = {}
     for event in own:
         by_thread.setdefault((event["pid"], event["tid"]), []).append(event)
-    thread = sorted(max(by_thread.values(), key=len), key=lambda event: float(event["ts"]))
+    thread = sorted(max((len(rows), number, rows) for number, rows in enumerate(by_thread.values()))[2], key=lambda event: float(event["ts"]))
     long = rng.choice(thread[: len(thread) // 2])
     until = float(long["ts"]) + float(long["dur"])
     over = [event for event in thread if float(event["ts"]) >= until and float(event["dur"]) > 6]

@@ -6,8 +6,9 @@ ZeRO-Infinity: Rajbhandari et al., "ZeRO-Infinity: Breaking the GPU Memory Wall 
 parameters leave too, to the host's memory or its NVMe; section 5.1.3: a large matrix is computed in tiles.
 
 Bytes per parameter outside of the device, and the factor for the host's buffers, are those of DeepSpeed's
-`estimate_zero2_model_states_mem_needs` and `estimate_zero3_model_states_mem_needs`, with parameters that are made where
-they stay (`zero.Init`); what is gathered and reduced at one time is limited by the defaults of its configuration.
+`estimate_zero2_model_states_mem_needs` and `estimate_zero3_model_states_mem_needs`: of ZeRO-3 with parameters that are
+made where they stay (`zero.Init`), of ZeRO-2 for the ranks of one host. What is gathered and reduced at one time is
+limited by the defaults of its configuration.
 """
 
 from typing import Final
@@ -23,6 +24,8 @@ BUFFER_FACTOR: Final = 1.5
 """DeepSpeed's `additional_buffer_factor`."""
 OPTIMIZER_BYTES: Final = 16
 """Per parameter in the host: a float32 copy, two moments, and gradients in float32."""
+_INITIAL_BYTES: Final = 4
+"""Per parameter and rank before the first step: ZeRO-2 has no `zero.Init`, so each rank makes the whole model."""
 ALL_BYTES: Final = 18
 """The same with the parameter in 16 bits."""
 MOST_LIVE: Final = 1_000_000_000
@@ -66,6 +69,8 @@ def offloaded_memory(stage: Stage, *, reserve: float, per_host: int) -> Need:
     when = max(moments, key=lambda moment: moments[moment])
     hosts = -(-layout.ranks // per_host)
     outside = (OPTIMIZER_BYTES if keeps else ALL_BYTES) * entries // hosts
+    if not is_sharded:
+        outside = max(outside, _INITIAL_BYTES * entries * min(layout.ranks, per_host))
     on_nvme = layout.offload == "nvme"
     memory = MemoryNeed(
         parameters_bytes=parameters,
@@ -87,12 +92,15 @@ def _terms(stage: Stage, memory: MemoryNeed, *, hosts: int) -> list[PlanTerm]:
     psi, source = f"Psi = {entries:,}", _SOURCE.format(3 if layout.dp == "zero3" else 2)
     each = OPTIMIZER_BYTES if layout.offload == "optimizer" else ALL_BYTES
     share = " / N" if layout.dp == "zero3" else ""
+    outside = f"{each} Psi / {hosts} hosts"
+    if layout.dp != "zero3":
+        outside = f"max({outside}, {_INITIAL_BYTES} Psi x ranks of a host)"
     tiles = f", in {layout.tiles} tiles" if layout.tiles > 1 else ""
     rows = [
         ("parameters", "parameters", memory.parameters_bytes, f"2 Psi{share} ({psi})", source),
         ("buffers", "gathered and reduced", memory.buffers_bytes, f"1e9 live, 5e8 and a matrix{tiles}", _DEFAULTS),
         ("activations", "activations", memory.activations_bytes or 0, "as without offloading", ACTIVATIONS_SOURCE),
-        ("host", "host memory", memory.host_bytes, f"{BUFFER_FACTOR} x {each} Psi / {hosts} hosts", source),
+        ("host", "host memory", memory.host_bytes, f"{BUFFER_FACTOR} x {outside}", source),
         ("host", "NVMe of a host", memory.nvme_bytes, f"{each} Psi / {hosts} hosts", source),
     ]
     return [

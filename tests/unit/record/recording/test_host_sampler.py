@@ -148,8 +148,9 @@ outer.start()
 child = os.fork()
 inner = HostSampler(2_000_000)
 if child == 0:
+    outer.take()  # what it sampled before the fork
     inner.start()
-    time.sleep(0.1)
+    time.sleep(0.5)
     inner.stop()
     os._exit(0 if inner.recorded() and len(outer.take()) == 0 else 1)
 _, status = os.waitpid(child, 0)

@@ -41,7 +41,8 @@ def test_sources_are_compared_unasked_against_memory() -> None:
 @pytest.mark.parametrize(("plain_ms", "profiled_ms", "said"), [(90, 110, True), (110, 90, True), (90, 95, False)])
 def test_an_order_that_the_profiler_reverses_is_a_finding(plain_ms: int, profiled_ms: int, *, said: bool) -> None:
     def profiled(ms: int) -> list[RankReport]:
-        return [make_rank(rank, [make_step(number, compute=(ms - 40) * MS) for number in (5, 6)]) for rank in range(2)]
+        steps = [make_step(number, compute=(ms - 40) * MS) for number in range(5, 11)]
+        return [make_rank(rank, steps) for rank in range(2)]
 
     runs = [
         make_scaled(2, 100, ranks=profiled(100)),
