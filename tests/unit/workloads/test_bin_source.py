@@ -29,14 +29,9 @@ def test_the_file_is_what_nanogpt_maps(tmp_path: Path) -> None:
     assert tokens.max() > 1 << 15, "more than a signed type holds"
 
 
-def test_a_changed_token_and_a_missing_stamp_are_found(tmp_path: Path) -> None:
+def test_a_missing_stamp_is_found(tmp_path: Path) -> None:
     workload = make("gpt", samples=50, block=20)
     path = prepare(workload, tmp_path)
-    content = bytearray(path.read_bytes())
-    content[700] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(StoreError, match="checksum of tokens"):
-        prepare(workload, tmp_path)
     path.with_name(f"{path.name}.json").unlink()
     with pytest.raises(StoreError, match="foreign"):
         prepare(workload, tmp_path)

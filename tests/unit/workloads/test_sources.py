@@ -22,7 +22,7 @@ from torch.utils.data import DistributedSampler, SequentialSampler
 from perfkit.errors import StoreError, UsageError
 from perfkit_workloads.base import DataSpec, Field, Workload
 from perfkit_workloads.data import SOURCES, DataOptions
-from perfkit_workloads.data.arrow_file import open_batched, open_file, open_per_sample
+from perfkit_workloads.data.arrow_file import inspect_file, open_batched, open_per_sample
 from perfkit_workloads.data.files import FileSource
 from perfkit_workloads.data.loader import make_loader
 from perfkit_workloads.data.source import Source
@@ -282,33 +282,14 @@ def test_a_truncated_file_is_refused(layout: str, small: Workload[Any], tmp_path
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("layout", FORMATS)
-def test_a_changed_sample_is_found(layout: str, small: Workload[Any], tmp_path: Path) -> None:
-    path = prepare(small, layout, tmp_path)
-    if path.suffix == ".h5":
-        with h5py.File(path, "r+") as file:
-            file["target"][200, 1, 4] += 0.25
-    else:
-        content = bytearray(path.read_bytes())
-        content[content.rindex(b"\x3f", 0, -2000)] ^= 4  # before the directory of a zip file
-        path.write_bytes(content)
-    with pytest.raises(StoreError, match=r"damaged.*checksum of target"):
-        prepare(small, layout, tmp_path)
-
-
 @pytest.mark.parametrize("layout", [name for name in FILE_SOURCES if name in FLOATS])
 def test_data_larger_than_a_slab(layout: str, tmp_path: Path) -> None:
-    """34 MB: the second slab is not full, and is checked as well."""
+    """34 MB: the second slab is not full."""
     workload = make("transformer", samples=401, d_model=1024)
     path = prepare(workload, layout, tmp_path)
     assert path == prepare(workload, layout, tmp_path)
     reader = make_source(**LAYOUTS[layout], data_dir=str(tmp_path))
     assert same(batches_of(loader_of(workload, reader)), expected(workload))
-    content = bytearray(path.read_bytes())
-    content[content.rindex(b"\x3f", 0, -2000)] ^= 8
-    path.write_bytes(content)
-    with pytest.raises(StoreError, match=r"samples [1-9][0-9]* to 401 differs"):
-        prepare(workload, layout, tmp_path)
 
 
 def _prepare_after(barrier: Any, results: Any, folder: Path, layout: str) -> None:
@@ -431,10 +412,9 @@ def test_a_file_of_datasets_is_read_across_its_record_batches() -> None:
     batch = batched(order)
     assert torch.equal(batch["tokens"], tokens[order])
     assert torch.equal(batch["m"], matrices[order])
-    with open_file(SAVED) as stored:
-        assert stored.fields == {"tokens": ((5, 3), "int32"), "m": ((5, 2, 3), "float32")}, "no column of texts"
-        assert (stored.read("m", 1, 4) == matrices[1:4].numpy()).all()
-        assert stored.stamp is None
+    stored = inspect_file(SAVED)
+    assert stored.fields == {"tokens": ((5, 3), "int32"), "m": ((5, 2, 3), "float32")}, "no column of texts"
+    assert stored.stamp is None
 
 
 def test_two_arrow_columns_of_one_name_are_a_foreign_file(tmp_path: Path) -> None:

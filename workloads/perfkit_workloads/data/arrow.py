@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,10 +26,10 @@ class Arrow(FileSource[NoOptions]):
 
         write_file(path, workload, spec)
 
-    def open(self, path: Path) -> AbstractContextManager[Stored]:
-        from perfkit_workloads.data.arrow_file import open_file
+    def inspect(self, path: Path) -> Stored:
+        from perfkit_workloads.data.arrow_file import inspect_file
 
-        return open_file(path)
+        return inspect_file(path)
 
     def opener(self, options: DataOptions) -> Opener:
         from perfkit_workloads.data.arrow_file import open_batched, open_per_sample

@@ -7,20 +7,17 @@ tensors is one of lists of fixed size, nested as deep as the tensors have dimens
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
 from perfkit_workloads.base import DataSpec, Field, SampleGenerator
-from perfkit_workloads.data.files import STAMP, Readahead, Stamp, Stored, make_stamp, slab_samples, write_slabs
+from perfkit_workloads.data.files import STAMP, Readahead, Stored, stamp_of, write_slabs
 
 if TYPE_CHECKING:
     from perfkit_workloads.data.source import Read, Sample
@@ -52,38 +49,26 @@ class _Mapped(NamedTuple):
 
 
 def write_file(path: Path, workload: SampleGenerator, spec: DataSpec) -> None:
-    """Write the samples, one record batch per slab, then the schema again: its metadata are the checksums."""
-    slab = slab_samples(spec, multiple_of=spec.block_samples)
-    slabs = -(-spec.samples // slab)
-    blank = _schema(make_stamp(spec, slab, "0" * 8 * slabs * len(spec.fields)))
-    with path.open("wb") as file:
-        with pa.ipc.new_stream(file, blank) as writer:
-            columns: dict[str, Any] = {}
+    """Write the samples, one record batch per slab."""
+    kinds = [(field.name, reduce(pa.list_, reversed(field.shape), TYPES[field.dtype])) for field in spec.fields]
+    schema = pa.schema(kinds, metadata={STAMP: stamp_of(spec)})
+    with path.open("wb") as file, pa.ipc.new_stream(file, schema) as writer:
+        columns: dict[str, Any] = {}
 
-            def put(name: str, start: int, samples: NDArray[Any]) -> None:
-                del start  # slabs come in order
-                flat = pa.array(samples.reshape(-1))
-                columns[name] = reduce(pa.FixedSizeListArray.from_arrays, reversed(samples.shape[1:]), flat)
-                if len(columns) == len(spec.fields):
-                    writer.write_batch(pa.record_batch([columns[name] for name in blank.names], schema=blank))
-                    columns.clear()
+        def put(name: str, start: int, samples: NDArray[Any]) -> None:
+            del start  # slabs come in order
+            flat = pa.array(samples.reshape(-1))
+            columns[name] = reduce(pa.FixedSizeListArray.from_arrays, reversed(samples.shape[1:]), flat)
+            if len(columns) == len(spec.fields):
+                writer.write_batch(pa.record_batch([columns[name] for name in schema.names], schema=schema))
+                columns.clear()
 
-            stamp = write_slabs(workload, spec, slab, put)
-        file.seek(0)
-        file.write(_schema(stamp).serialize())
+        write_slabs(workload, spec, put)
 
 
-@contextmanager
-def open_file(path: Path) -> Iterator[Stored]:
-    """Open a file to check it."""
+def inspect_file(path: Path) -> Stored:
     mapped = _map(path)
-
-    def read(name: str, start: int, stop: int) -> NDArray[Any]:
-        return np.concatenate(
-            [part.arrays[name][max(0, start - part.first) : max(0, stop - part.first)] for part in mapped.parts]
-        )
-
-    yield Stored(stamp=mapped.stamp, fields=mapped.fields, read=read)
+    return Stored(mapped.stamp, mapped.fields)
 
 
 def open_per_sample(path: Path, spec: DataSpec) -> Read:
@@ -122,14 +107,9 @@ def open_batched(path: Path, spec: DataSpec) -> Read:
 def _pick(field: Field, parts: list[_Part], at: list[int], indices: list[int]) -> torch.Tensor:
     """Copy samples out of several record batches, in the order of `indices`; `at` has the batch of each."""
     samples = np.empty((len(indices), *field.shape), field.dtype)
-    for place, (number, index) in enumerate(zip(at, indices, strict=True)):
-        samples[place] = parts[number].arrays[field.name][index - parts[number].first]
+    for row, (number, index) in enumerate(zip(at, indices, strict=True)):
+        samples[row] = parts[number].arrays[field.name][index - parts[number].first]
     return torch.from_numpy(samples)
-
-
-def _schema(stamp: Stamp) -> Any:
-    columns = [(field.name, reduce(pa.list_, reversed(field.shape), TYPES[field.dtype])) for field in stamp.spec.fields]
-    return pa.schema(columns, metadata={STAMP: msgspec.json.encode(stamp)})
 
 
 def _map(path: Path) -> _Mapped:

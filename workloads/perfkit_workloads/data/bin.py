@@ -6,8 +6,6 @@ name, so that other programs can read the first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +16,7 @@ from numpy.typing import NDArray
 from perfkit.errors import UsageError
 from perfkit_workloads.base import DataSpec, Field, SampleGenerator
 from perfkit_workloads.data import DataOptions
-from perfkit_workloads.data.files import FileSource, Readahead, Stamp, Stored, slab_samples, write_slabs
+from perfkit_workloads.data.files import FileSource, Readahead, Stamp, Stored, stamp_of, write_slabs
 from perfkit_workloads.data.source import NoOptions
 
 if TYPE_CHECKING:
@@ -59,27 +57,20 @@ class Bin(FileSource[NoOptions]):
                     raise UsageError(f"{name} {start:,} to {start + len(samples):,} are not token ids below {IDS:,}")
                 file.write(samples.astype(TOKEN).data)
 
-            stamp = write_slabs(workload, spec, slab_samples(spec, multiple_of=spec.block_samples), put)
-        _stamp_path(path).write_bytes(msgspec.json.encode(stamp))
+            write_slabs(workload, spec, put)
+        _stamp_path(path).write_bytes(stamp_of(spec))
 
-    @contextmanager
-    def open(self, path: Path) -> Iterator[Stored]:
+    def inspect(self, path: Path) -> Stored:
         size = path.stat().st_size
         try:
             stamp = _stamp_path(path).read_bytes()
         except FileNotFoundError:
-            yield Stored(stamp=None, fields={}, read=lambda *_: np.zeros(0))
-            return
+            return Stored(None, {})
         (field,) = msgspec.json.decode(stamp, type=Stamp).spec.fields
-        if size % (field.sample_bytes // 4 * TOKEN.itemsize):
+        samples, rest = divmod(size, field.sample_bytes // 4 * TOKEN.itemsize)
+        if rest:
             raise ValueError(f"its {size:,} bytes are not whole samples of {field.name}")
-        tokens = _map(path, field) if size else np.zeros((0, *field.shape), TOKEN)
-
-        def read(name: str, start: int, stop: int) -> NDArray[Any]:
-            del name
-            return tokens[start:stop].astype(field.dtype)
-
-        yield Stored(stamp=stamp, fields={field.name: (tokens.shape, field.dtype)}, read=read)
+        return Stored(stamp, {field.name: ((samples, *field.shape), field.dtype)})
 
     def opener(self, options: DataOptions) -> Opener:
         return _open_per_sample if options.read == "per-sample" else _open_batched

@@ -7,19 +7,17 @@ import fcntl
 import os
 import shutil
 import socket
-import zlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
-from msgspec import Meta, Struct
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from perfkit.errors import StoreError, UsageError
@@ -38,13 +36,10 @@ STAMP: Final = "perfkit_samples"
 """Name of the attribute or metadata entry that holds the stamp."""
 
 STAMP_VERSION: Final = 1
-SLAB_BYTES: Final = 32 << 20
+_SLAB_BYTES: Final = 32 << 20
 INDEX_BYTES: Final = 64
 HEADER_BYTES: Final = 1 << 20
 """With `INDEX_BYTES` per sample, an upper bound of what a format adds to the samples."""
-
-CHECKED_BYTES: Final = 256 << 20
-"""Files up to this size are checked completely before reuse, larger ones in evenly spaced slabs."""
 
 ELSEWHERE: Final = "remove it or choose another --data-dir"
 
@@ -52,26 +47,20 @@ NO_LOCKS: Final = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
 
 
 class Stamp(Struct, frozen=True, kw_only=True):
-    """Metadata of a file, by which it is recognised and checked."""
+    """Metadata of a file, by which it is recognised."""
 
     version: int = STAMP_VERSION
     fingerprint: str
     spec: DataSpec
-    slab_samples: Annotated[int, Meta(ge=1)]
-    checksums: str
-    """CRC-32 of each slab of each field, eight hexadecimal digits each: for each slab all fields."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stored:
-    """An open file: its stamp and its arrays."""
+class Stored(NamedTuple):
+    """What a file says of its content."""
 
     stamp: str | bytes | None
     """None if the file has none."""
     fields: dict[str, tuple[tuple[int, ...], str]]
     """Shape and dtype by name."""
-    read: Callable[[str, int, int], NDArray[Any]]
-    """Takes (name, start, stop) and returns samples."""
 
 
 class FileSource(Source[ConfigT]):
@@ -100,8 +89,8 @@ class FileSource(Source[ConfigT]):
         """Write the samples and a stamp to `path`, slab by slab, and close it."""
 
     @abstractmethod
-    def open(self, path: Path) -> AbstractContextManager[Stored]:
-        """Open a file to check it.
+    def inspect(self, path: Path) -> Stored:
+        """Return what a file says of its content.
 
         Raises:
             OSError: It cannot be read.
@@ -167,71 +156,45 @@ class FileSource(Source[ConfigT]):
             temporary.rename(path)
 
     def _check(self, path: Path, spec: DataSpec) -> None:
-        """Refuse a file that does not contain all samples of `spec`."""
+        """Refuse a file that was not written for `spec`, or lacks samples; a finished one appears as a whole."""
         try:
-            with self.open(path) as stored:
-                damage = _damage(stored, _stamp(stored, path, spec), spec)
+            stored = self.inspect(path)
+            stamp = None if stored.stamp is None else msgspec.json.decode(stored.stamp, type=Stamp)
         except (OSError, ValueError) as error:
             raise StoreError(f"{path}: damaged or foreign ({_reason(error)}); {ELSEWHERE}") from error
-        if damage is not None:
-            raise StoreError(f"{path}: damaged ({damage}); {ELSEWHERE}")
+        if stamp is None:
+            raise StoreError(f"{path}: foreign file, not written by perfkit; {ELSEWHERE}")
+        if stamp.version != STAMP_VERSION or stamp.fingerprint != spec.fingerprint:
+            raise StoreError(
+                f"{path}: stale: it contains other samples (fingerprint {stamp.fingerprint[:12]}) than this "
+                f"run needs ({spec.fingerprint[:12]}); {ELSEWHERE}"
+            )
+        for field in spec.fields:
+            expected, found = ((spec.samples, *field.shape), field.dtype), stored.fields.get(field.name)
+            if found != expected:
+                raise StoreError(f"{path}: damaged (field {field.name} is {found}, not {expected}); {ELSEWHERE}")
 
 
 def write_slabs(
     workload: SampleGenerator,
     spec: DataSpec,
-    slab_samples: int,
     put: Callable[[str, int, NDArray[Any]], None],
-) -> Stamp:
-    """Generate the samples slab by slab and call `put(name, start, samples)` for each field; return the stamp."""
-    checksums = []
-    for start in range(0, spec.samples, slab_samples):
-        stop = min(start + slab_samples, spec.samples)
-        for name, samples in workload.generate(spec, start, stop).items():
+    multiple_of: int | None = None,
+) -> None:
+    """Generate the samples and call `put(name, start, samples)` for each field, by about `_SLAB_BYTES` of samples.
+
+    Args:
+        multiple_of: What the number of samples in a slab is a multiple of; None: of whole blocks.
+    """
+    whole = multiple_of or spec.block_samples
+    size = whole * max(1, _SLAB_BYTES // spec.sample_bytes // whole)
+    for start in range(0, spec.samples, size):
+        for name, samples in workload.generate(spec, start, min(start + size, spec.samples)).items():
             put(name, start, samples)
-            checksums.append(f"{zlib.crc32(samples.data):08x}")
-    return make_stamp(spec, slab_samples, "".join(checksums))
 
 
-def make_stamp(spec: DataSpec, slab_samples: int, checksums: str) -> Stamp:
-    return Stamp(fingerprint=spec.fingerprint, spec=spec, slab_samples=slab_samples, checksums=checksums)
-
-
-def slab_samples(spec: DataSpec, multiple_of: int) -> int:
-    """Return the samples per slab: about `SLAB_BYTES`, and a multiple of `multiple_of`."""
-    return max(1, SLAB_BYTES // spec.sample_bytes // multiple_of) * multiple_of
-
-
-def _stamp(stored: Stored, path: Path, spec: DataSpec) -> Stamp:
-    """Decode the stamp and refuse a file that was not written for `spec`."""
-    if stored.stamp is None:
-        raise StoreError(f"{path}: foreign file, not written by perfkit; {ELSEWHERE}")
-    stamp = msgspec.json.decode(stored.stamp, type=Stamp)
-    if stamp.version != STAMP_VERSION or stamp.fingerprint != spec.fingerprint:
-        raise StoreError(
-            f"{path}: stale: it contains other samples (fingerprint {stamp.fingerprint[:12]}) than this "
-            f"run needs ({spec.fingerprint[:12]}); {ELSEWHERE}"
-        )
-    return stamp
-
-
-def _damage(stored: Stored, stamp: Stamp, spec: DataSpec) -> str | None:
-    """Return what differs from `spec` or from the stamp's checksums; None if nothing does."""
-    for field in spec.fields:
-        expected = ((spec.samples, *field.shape), field.dtype)
-        if stored.fields.get(field.name) != expected:
-            return f"field {field.name} is {stored.fields.get(field.name)}, not {expected}"
-    slabs = -(-spec.samples // stamp.slab_samples)
-    checked = max(1, min(slabs, CHECKED_BYTES // (stamp.slab_samples * spec.sample_bytes)))
-    for slab in np.unique(np.linspace(0, slabs - 1, checked).round().astype(int)):
-        start = int(slab) * stamp.slab_samples
-        stop = min(start + stamp.slab_samples, spec.samples)
-        for position, field in enumerate(spec.fields):
-            at = 8 * (int(slab) * len(spec.fields) + position)
-            checksum = zlib.crc32(np.ascontiguousarray(stored.read(field.name, start, stop)).data)
-            if f"{checksum:08x}" != stamp.checksums[at : at + 8]:
-                return f"checksum of {field.name} over samples {start} to {stop} differs"
-    return None
+def stamp_of(spec: DataSpec) -> bytes:
+    return msgspec.json.encode(Stamp(fingerprint=spec.fingerprint, spec=spec))
 
 
 def _prefix(path: Path) -> str:
@@ -304,6 +267,24 @@ def _reason(error: OSError | ValueError) -> str:
     """Return the error in one line; messages of h5py have many."""
     number = error.errno if isinstance(error, OSError) else None
     return os.strerror(number) if number else str(error).splitlines()[0]
+
+
+def read_mapped(path: Path, spec: DataSpec, tensors: Sample, offsets: dict[str, int]) -> Read:
+    """Return what copies the samples of a batch out of the page cache, after asking for all of them at once.
+
+    Args:
+        tensors: The mapped file, by field.
+        offsets: Where in the file the first sample of each field begins.
+    """
+    from perfkit_workloads.data.dataset import pick_batch
+
+    readahead = Readahead(path, [(offsets[field.name], field.sample_bytes) for field in spec.fields], spec.samples)
+
+    def read(indices: list[int]) -> Sample:
+        readahead.ask(indices)
+        return pick_batch(tensors, indices)
+
+    return read
 
 
 class Readahead:

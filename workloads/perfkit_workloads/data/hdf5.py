@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -59,10 +58,10 @@ class Hdf5(FileSource[Hdf5Config]):
 
         write_file(path, workload, spec, self.config)
 
-    def open(self, path: Path) -> AbstractContextManager[Stored]:
-        from perfkit_workloads.data.hdf5_file import open_file
+    def inspect(self, path: Path) -> Stored:
+        from perfkit_workloads.data.hdf5_file import inspect_file
 
-        return open_file(path)
+        return inspect_file(path)
 
     def opener(self, options: DataOptions) -> Opener:
         from perfkit_workloads.data.hdf5_file import open_chunked, open_mapped, open_per_sample

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import h5py
-import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from perfkit.errors import UsageError
 from perfkit_workloads.base import DataSpec, SampleGenerator
-from perfkit_workloads.data.dataset import pick_batch
-from perfkit_workloads.data.files import STAMP, Readahead, Stored, slab_samples, spare_room, write_slabs
+from perfkit_workloads.data.files import STAMP, Stored, read_mapped, spare_room, stamp_of, write_slabs
 
 if TYPE_CHECKING:
     from perfkit_workloads.data.hdf5 import Hdf5Config
@@ -50,9 +46,7 @@ def write_file(path: Path, workload: SampleGenerator, spec: DataSpec, config: Hd
         raise first if isinstance(first, OSError) else OSError(error.args[0]) from error
 
 
-@contextmanager
-def open_file(path: Path) -> Iterator[Stored]:
-    """Open a file to check it."""
+def inspect_file(path: Path) -> Stored:
     try:
         with _opened(path) as file:
             fields = {
@@ -60,12 +54,7 @@ def open_file(path: Path) -> Iterator[Stored]:
                 for name, item in file.items()
                 if isinstance(item, h5py.Dataset)
             }
-
-            def read(name: str, start: int, stop: int) -> NDArray[Any]:
-                samples: NDArray[Any] = file[name][start:stop]
-                return samples
-
-            yield Stored(stamp=file.attrs.get(STAMP), fields=fields, read=read)
+            return Stored(file.attrs.get(STAMP), fields)
     except (KeyError, RuntimeError) as error:  # from h5py for damaged metadata
         raise ValueError(error.args[0]) from error
 
@@ -83,9 +72,8 @@ def _fill(file: h5py.File, workload: SampleGenerator, spec: DataSpec, config: Hd
     def put(name: str, start: int, samples: NDArray[Any]) -> None:
         file[name][start : start + len(samples)] = samples
 
-    slab = slab_samples(spec, multiple_of=chunk or spec.block_samples)
-    stamp = write_slabs(workload, spec, slab, put)
-    file.attrs[STAMP] = msgspec.json.encode(stamp).decode()
+    write_slabs(workload, spec, put, multiple_of=chunk)
+    file.attrs[STAMP] = stamp_of(spec).decode()
 
 
 def _opened(path: Path, **cache: Any) -> h5py.File:
@@ -116,14 +104,7 @@ def open_mapped(path: Path, spec: DataSpec) -> Read:
         shape = (spec.samples, *field.shape)
         array = np.ndarray(shape, field.dtype, buffer=content, offset=offsets[field.name])
         tensors[field.name] = torch.from_numpy(array)
-    fields = [(offsets[field.name], field.sample_bytes) for field in spec.fields]
-    readahead = Readahead(path, fields, spec.samples)
-
-    def read(indices: list[int]) -> Sample:
-        readahead.ask(indices)
-        return pick_batch(tensors, indices)
-
-    return read
+    return read_mapped(path, spec, tensors, offsets)
 
 
 def open_chunked(path: Path, spec: DataSpec) -> Read:
@@ -143,8 +124,8 @@ def open_chunked(path: Path, spec: DataSpec) -> Read:
         batch = {}
         for field, dataset in datasets:
             samples = np.empty((len(indices), *field.shape), field.dtype)
-            for place in order:
-                samples[place] = dataset[indices[place]]
+            for index in order:
+                samples[index] = dataset[indices[index]]
             batch[field.name] = torch.from_numpy(samples)
         return batch
 

@@ -82,7 +82,6 @@ def _open_for(samples: Samples, place: Place, replicas: list[int]) -> Opened:
 
 
 def _sampler(samples: Samples, place: Place, replica: int) -> EpochSampler:
-    """Return the sampler of a rank."""
     sampler = make_sampler(
         samples.options,
         samples.spec.samples,

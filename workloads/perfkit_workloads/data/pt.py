@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import struct
 import zipfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from perfkit_workloads.base import DataSpec, SampleGenerator
 from perfkit_workloads.data import DataOptions
-from perfkit_workloads.data.files import STAMP, FileSource, Readahead, Stored, slab_samples, write_slabs
+from perfkit_workloads.data.files import STAMP, FileSource, Stored, read_mapped, stamp_of, write_slabs
 from perfkit_workloads.data.source import NoOptions
 
 if TYPE_CHECKING:
@@ -48,27 +46,22 @@ class Pt(FileSource[NoOptions]):
                 del start  # slabs come in order
                 raw[name].write(samples.data)
 
-            stamp = write_slabs(workload, spec, slab_samples(spec, multiple_of=spec.block_samples), put)
+            write_slabs(workload, spec, put)
             for file in raw.values():
                 file.flush()
             arrays = {
                 field.name: np.memmap(raw[field.name], field.dtype, "c", shape=(spec.samples, *field.shape))
                 for field in spec.fields
             }
-            _save(path, msgspec.json.encode(stamp).decode(), arrays)
+            _save(path, stamp_of(spec).decode(), arrays)
         for name in raw:
             path.with_name(f"{name}.raw").unlink()
 
-    @contextmanager
-    def open(self, path: Path) -> Iterator[Stored]:
+    def inspect(self, path: Path) -> Stored:
         stamp, tensors = _load(path)
-        fields = {name: (tuple(one.shape), str(one.dtype).removeprefix("torch.")) for name, one in tensors.items()}
-
-        def read(name: str, start: int, stop: int) -> NDArray[Any]:
-            samples: NDArray[Any] = tensors[name][start:stop].numpy()
-            return samples
-
-        yield Stored(stamp=stamp, fields=fields, read=read)
+        return Stored(
+            stamp, {name: (tuple(one.shape), str(one.dtype).removeprefix("torch.")) for name, one in tensors.items()}
+        )
 
     def opener(self, options: DataOptions) -> Opener:
         return _open_per_sample if options.read == "per-sample" else _open_batched
@@ -91,7 +84,6 @@ def _save(path: Path, stamp: str, arrays: dict[str, Any]) -> None:
 
 
 def _load(path: Path) -> _Loaded:
-    """Map a file."""
     import torch
 
     try:
@@ -119,17 +111,7 @@ def _open_per_sample(path: Path, spec: DataSpec) -> Read:
 
 def _open_batched(path: Path, spec: DataSpec) -> Read:
     """Copy the samples of a batch out of the page cache, after asking for all of them at once."""
-    from perfkit_workloads.data.dataset import pick_batch
-
-    tensors = {field.name: _load(path).tensors[field.name] for field in spec.fields}
-    offsets = _offsets(path, spec)
-    readahead = Readahead(path, [(offsets[f.name], f.sample_bytes) for f in spec.fields], spec.samples)
-
-    def read(indices: list[int]) -> Sample:
-        readahead.ask(indices)
-        return pick_batch(tensors, indices)
-
-    return read
+    return read_mapped(path, spec, _load(path).tensors, _offsets(path, spec))
 
 
 def _offsets(path: Path, spec: DataSpec) -> dict[str, int]:

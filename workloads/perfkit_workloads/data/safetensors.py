@@ -7,8 +7,6 @@ written here by hand because the library needs all tensors in memory at once.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,16 +15,7 @@ from numpy.typing import NDArray
 
 from perfkit_workloads.base import DataSpec, SampleGenerator
 from perfkit_workloads.data import DataOptions
-from perfkit_workloads.data.files import (
-    STAMP,
-    FileSource,
-    Readahead,
-    Stamp,
-    Stored,
-    make_stamp,
-    slab_samples,
-    write_slabs,
-)
+from perfkit_workloads.data.files import STAMP, FileSource, Stored, read_mapped, stamp_of, write_slabs
 from perfkit_workloads.data.source import NoOptions
 
 if TYPE_CHECKING:
@@ -46,24 +35,19 @@ class Safetensors(FileSource[NoOptions]):
     extra = "run"
 
     def write(self, path: Path, workload: SampleGenerator, spec: DataSpec) -> None:
-        """Write the tensors, then the header: its size is known before the checksums are."""
-        slab = slab_samples(spec, multiple_of=spec.block_samples)
-        slabs = -(-spec.samples // slab)
-        blank = _header(make_stamp(spec, slab, "0" * 8 * slabs * len(spec.fields)))
-        offsets = _offsets(spec, len(blank))
+        header = _header(spec)
+        offsets = _offsets(spec, len(header))
         sizes = {field.name: field.sample_bytes for field in spec.fields}
         with path.open("wb") as file:
+            file.write(header)
 
             def put(name: str, start: int, samples: NDArray[Any]) -> None:
                 file.seek(offsets[name] + start * sizes[name])
                 file.write(samples.data)
 
-            stamp = write_slabs(workload, spec, slab, put)
-            file.seek(0)
-            file.write(_header(stamp))
+            write_slabs(workload, spec, put)
 
-    @contextmanager
-    def open(self, path: Path) -> Iterator[Stored]:
+    def inspect(self, path: Path) -> Stored:
         from safetensors import SafetensorError, safe_open
 
         try:
@@ -73,13 +57,7 @@ class Safetensors(FileSource[NoOptions]):
                     name: (tuple(part.get_shape()), NUMPY_DTYPES.get(part.get_dtype(), "unknown"))
                     for name, part in slices.items()
                 }
-
-                def read(name: str, start: int, stop: int) -> NDArray[Any]:
-                    samples: NDArray[Any] = slices[name][start:stop]
-                    return samples
-
-                stamp = (file.metadata() or {}).get(STAMP)
-                yield Stored(stamp=stamp, fields=fields, read=read)
+                return Stored((file.metadata() or {}).get(STAMP), fields)
         except SafetensorError as error:
             raise ValueError(str(error)) from error
 
@@ -87,10 +65,10 @@ class Safetensors(FileSource[NoOptions]):
         return _open_per_sample if options.read == "per-sample" else _open_mapped
 
 
-def _header(stamp: Stamp) -> bytes:
+def _header(spec: DataSpec) -> bytes:
     """Return length and header, padded with spaces so that the tensors are aligned."""
-    spec, end = stamp.spec, 0
-    entries: dict[str, Any] = {"__metadata__": {STAMP: msgspec.json.encode(stamp).decode()}}
+    end = 0
+    entries: dict[str, Any] = {"__metadata__": {STAMP: stamp_of(spec).decode()}}
     for field in spec.fields:
         start, end = end, end + spec.samples * field.sample_bytes
         entries[field.name] = {
@@ -128,18 +106,8 @@ def _open_mapped(path: Path, spec: DataSpec) -> Read:
     """Copy samples straight out of the page cache: the library maps the file."""
     from safetensors import safe_open
 
-    from perfkit_workloads.data.dataset import pick_batch
-
     file: Any = safe_open(path, framework="pt")
     tensors = {field.name: file.get_tensor(field.name) for field in spec.fields}
     with path.open("rb") as raw:
         (length,) = struct.unpack("<Q", raw.read(8))
-    offsets = _offsets(spec, 8 + length)
-    fields = [(offsets[field.name], field.sample_bytes) for field in spec.fields]
-    readahead = Readahead(path, fields, spec.samples)
-
-    def read(indices: list[int]) -> Sample:
-        readahead.ask(indices)
-        return pick_batch(tensors, indices)
-
-    return read
+    return read_mapped(path, spec, tensors, _offsets(spec, 8 + length))
