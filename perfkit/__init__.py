@@ -54,10 +54,10 @@ if TYPE_CHECKING:
     from perfkit.pipeline.compare import history as history
     from perfkit.pipeline.monitor import steps as steps
     from perfkit.pipeline.whatif import predict as predict
+    from perfkit.record.loading_mark import data_loading as data_loading
     from perfkit.record.profile import monitor as monitor
     from perfkit.record.profile import profile as profile
     from perfkit.record.profile import start as start
-    from perfkit.record.recording.loading_mark import data_loading as data_loading
     from perfkit.record.recording.profiler_options import ProfilerOptions as ProfilerOptions
     from perfkit.record.recording.recording import Recording as Recording
     from perfkit.record.recording.recording import Session as Session
@@ -104,7 +104,7 @@ _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "WhatIf": "perfkit.records.per_run.whatif",
     "analyze": "perfkit.pipeline.analyze",
     "compare": "perfkit.pipeline.compare",
-    "data_loading": "perfkit.record.recording.loading_mark",
+    "data_loading": "perfkit.record.loading_mark",
     "history": "perfkit.pipeline.compare",
     "load_report": "perfkit.storage.report_file",
     "merge": "perfkit.tools.merge.merge",

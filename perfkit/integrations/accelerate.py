@@ -11,6 +11,7 @@
 """
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,20 @@ def record(
         UsageError: The schedule is invalid.
     """
     recorder = FrameworkRecorder(folder, schedule, detail, passes=True)
-    optimizer_step, end_training = optimizer.step, accelerator.end_training
+    optimizer.step = _recorded_step(accelerator, optimizer.step, recorder)
+    end_training = accelerator.end_training
 
+    @functools.wraps(end_training)
+    def end() -> None:
+        recorder.end()
+        end_training()
+
+    accelerator.end_training = end
+    recorder.begin(workload, accelerator.device)
+    return recorder
+
+
+def _recorded_step(accelerator: Any, optimizer_step: Callable[..., Any], recorder: FrameworkRecorder) -> Any:
     @functools.wraps(optimizer_step)
     def step(*args: Any, **kwargs: Any) -> Any:
         if not accelerator.sync_gradients:
@@ -58,11 +71,4 @@ def record(
         recorder.step()
         return result
 
-    @functools.wraps(end_training)
-    def end() -> None:
-        recorder.end()
-        end_training()
-
-    optimizer.step, accelerator.end_training = step, end
-    recorder.begin(workload, accelerator.device)
-    return recorder
+    return step

@@ -1,5 +1,6 @@
 """What the callbacks share: a recording that a framework's events begin, annotate, step and end."""
 
+import functools
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -118,13 +119,8 @@ class _PassHooks:
             self._forward.calls.remove()
 
 
-_HOOKS: Final[list[_PassHooks]] = []
-
-
-def _hooks() -> _PassHooks:
-    if not _HOOKS:
-        _HOOKS.append(_PassHooks())
-    return _HOOKS[0]
+_hooks: Final = functools.cache(_PassHooks)
+"""Returns the same object at each call."""
 
 
 def _nothing(_subject: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from perfkit.base.formatting import ranges
 from perfkit.record.distributed.topology import own_cores
-from perfkit.record.process_stat import stat_fields
+from perfkit.record.process_stat import boot_id, stat_fields
 from perfkit.records.trace_header import CoreUse
 
 _TICK_NS: Final = 10**9 // os.sysconf("SC_CLK_TCK")
@@ -86,7 +86,7 @@ class CoreMeter:
         if busy_ns is None:
             return None
         return CoreUse(
-            cores=f"{_machine()}: {ranges(self._cores)}",
+            cores=f"{boot_id() or socket.gethostname()}: {ranges(self._cores)}",
             count=len(self._cores),
             window_ns=window_ns,
             busy_ns=busy_ns,
@@ -102,10 +102,3 @@ class CoreMeter:
             share = min(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
             return round(share * len(self._cores) * window_ns)
         return None
-
-
-def _machine() -> str:
-    """Return what is the same for all containers of a machine, and for no other one."""
-    with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return socket.gethostname()

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, Final, ParamSpec, TypeVar, get_type_hints
 
-import msgspec
 import torch
 import torch.distributed as dist
 from msgspec import Meta
+from msgspec.structs import asdict, fields, replace
 from torch import nn
 
 from perfkit.base.formatting import shell_word
@@ -30,12 +30,13 @@ from perfkit.record.recording.manifest_writer import RunDescription, open_run
 from perfkit.record.recording.profiler_options import ProfilerOptions
 from perfkit.record.recording.recording import Recording
 from perfkit.record.recording.throughput import StepWork
-from perfkit.record.run_listeners import ManifestListener, listen
+from perfkit.record.run_listeners import FollowedRun, ManifestListener, listen, watch_steps
 from perfkit.records.common import UNNAMED
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_ELSEWHERE: Final = ("workload", "source", "model", "work", "device", "options")
 _MOST_STEPS: Final = 10_000
 """Steps of a loop without a schedule that the manifest has: it is kept in memory, and the step log has all."""
 
@@ -76,9 +77,15 @@ class MonitoredLoop(RecordingOptions, frozen=True, kw_only=True):
         return ProfilerOptions()
 
     def describe(self) -> dict[str, Any]:
-        names = [name for name in self.recorded.__struct_fields__ if getattr(self.recorded, name)]
-        monitor = {} if self.monitor_limit is None else {"monitor": True, "monitor_bytes": self.monitor_limit}
-        return ({"profiler_options": names} if names else {}) | monitor
+        """Return the schedule and every option that is not as by default, without what other fields of a manifest have.
+
+        What level of detail and `options` ask for is by the names that options of the command line have.
+        """
+        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _ELSEWHERE}
+        by_default = {field.name: field.default for field in fields(self) if field.name != "schedule"}
+        recorded = {name: True for name, is_on in asdict(self.recorded).items() if is_on}
+        changed = {name: value for name, value in given.items() if value != by_default.get(name)}
+        return ({"monitor": True} if self.is_monitored else {}) | changed | recorded
 
 
 class ProfiledLoop(MonitoredLoop, frozen=True, kw_only=True):
@@ -107,10 +114,7 @@ class ProfiledLoop(MonitoredLoop, frozen=True, kw_only=True):
     def recorded(self) -> ProfilerOptions:
         """What is recorded besides operators: what the level of detail needs, too."""
         detail = dict.fromkeys(RECORDED_FOR[self.detail], True)
-        return msgspec.structs.replace(self.options or ProfilerOptions(), **detail)
-
-    def describe(self) -> dict[str, Any]:
-        return {"schedule": self.schedule} | super().describe()
+        return replace(self.options or ProfilerOptions(), **detail)
 
 
 def _with_options(
@@ -243,15 +247,13 @@ def _recorded(folder: Path, loop: MonitoredLoop) -> Iterator[Recording]:
         most_steps=_MOST_STEPS if loop.plan is None else None,
         sampling=loop.sampling,
     )
+    samples = None if loop.work is None else loop.work.samples_per_rank(ranks.world_size)
+    processes = ranks.all_gather(process_identity())
+    is_watched = ranks.world_size > 1 or loop.hang_after is not None
     listen(
-        recording,
-        topology,
-        loop,
-        loop.plan,
-        ranks.all_gather(process_identity()),
+        FollowedRun(recording, topology, loop, loop.plan, samples),
         ManifestListener(recording, ranks, topology, loop.work, loop.model),
-        None if loop.work is None else loop.work.samples_per_rank(ranks.world_size),
-        watch_hangs=ranks.world_size > 1 or loop.hang_after is not None,
+        watch_steps(recording, loop, processes) if is_watched else None,
     )
     with recording:
         yield recording

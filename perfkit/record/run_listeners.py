@@ -1,23 +1,29 @@
-"""What listens to the steps of a run whose ranks can communicate: of a workload, and of a user's own loop."""
+"""What listens to the steps of a run: of a workload, a script, a user's own loop, a framework's callbacks."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from torch import nn
 
+from perfkit.options.conditions import CaptureRules
 from perfkit.options.recording import RecordingOptions
 from perfkit.options.schedule import Schedule
 from perfkit.record.distributed.rank_group import ProcessRankGroup
 from perfkit.record.distributed.topology import Topology
 from perfkit.record.hangs.messages import count_messages
-from perfkit.record.hangs.processes import absent_ranks
-from perfkit.record.hangs.report import HangReporter
+from perfkit.record.hangs.report import DiagnosedWatch
 from perfkit.record.hangs.step_watch import StepWatch
 from perfkit.record.hangs.worker_stacks import remove_requests
 from perfkit.record.lifecycle.failure_guard import record_failure
+from perfkit.record.monitor.publisher import Publisher
 from perfkit.record.on_demand.agent import CaptureAgent
 from perfkit.record.process_stat import ProcessIdentity
-from perfkit.record.recording.manifest_writer import manifest_fields, rank_record, write_completed_manifest
+from perfkit.record.recording.manifest_writer import (
+    MeasuredAtEnd,
+    manifest_fields,
+    rank_record,
+    write_completed_manifest,
+)
 from perfkit.record.recording.recording import Recording
 from perfkit.record.recording.throughput import StepWork
 from perfkit.record.step_listener import StepListener
@@ -33,7 +39,7 @@ class ManifestListener(StepListener):
         topology: Topology,
         work: StepWork | None,
         model: nn.Module | None = None,
-        more: Callable[[], dict[str, Any]] = dict,
+        more: Callable[[], MeasuredAtEnd] = MeasuredAtEnd,
     ) -> None:
         self._recording = recording
         self._ranks = ranks
@@ -49,9 +55,7 @@ class ManifestListener(StepListener):
             remove_requests(folder)
         more = self._more()
         measured = self._recording.measurements()
-        write_completed_manifest(
-            self._ranks, self._topology, folder, measured, work=self._work, model=self._model, **more
-        )
+        write_completed_manifest(self._ranks, self._topology, folder, measured, self._work, self._model, more)
 
     def fail(self, error: BaseException, /) -> None:
         record_failure(self._recording.folder, self._ranks.rank, error, self.fields_after_failure)
@@ -64,47 +68,56 @@ class ManifestListener(StepListener):
         return {"ranks": ranks, **manifest_fields(measured, self._work, self._model), **unknown}
 
 
-def listen(
-    recording: Recording,
-    topology: Topology,
-    options: RecordingOptions,
-    schedule: Schedule | None,
-    processes: Sequence[ProcessIdentity],
-    manifest: ManifestListener,
-    samples: float | None,
-    *,
-    watch_hangs: bool = True,
-) -> CaptureAgent:
-    """Let everything that the options request follow the steps of a recording.
+class FollowedRun(NamedTuple):
+    """A recording that is to begin, and what its listeners depend on."""
+
+    recording: Recording
+    topology: Topology
+    options: RecordingOptions
+    schedule: Schedule | None
+    samples: float | None
+    """Of a rank per step; None if unknown."""
+    rules: CaptureRules | None = None
+    """When the run records by itself; None: as the options say."""
+    load_ns: Callable[[], int | None] | None = None
+    """Returns how long the last step waited for its batch, None if unknown; without it the recording knows."""
+
+
+def _publisher(run: FollowedRun) -> StepListener | None:
+    is_wanted = run.options.is_monitored and run.topology.local_rank == 0
+    return Publisher(run.recording.folder, run.options, run.samples) if is_wanted else None
+
+
+LISTENERS: Final[list[Callable[[FollowedRun], StepListener | None]]] = [_publisher]
+"""What options of recordings do: each returns a listener of the run, None if the run does not ask for it. Workloads,
+scripts, loops of the user's own and frameworks' callbacks have the same."""
+
+
+def listen(run: FollowedRun, manifest: ManifestListener | None, watch: StepWatch | None) -> CaptureAgent:
+    """Let everything that the options ask for follow the steps of a recording.
 
     Args:
-        recording: Not begun yet.
-        samples: Samples of a rank per step, for published metrics; None if unknown.
-        watch_hangs: Whether to watch for steps that do not end.
+        manifest: None for a script, whose ranks end one by one.
+        watch: Watches for steps that do not end, if anything does.
     """
-    if recording.monitor is not None and topology.local_rank == 0:
-        recording.monitor.publish(options.metrics_port, options.otlp, recording.folder, samples)
-    captures = CaptureAgent(recording, topology, schedule, options.capture_rules)
-    recording.listeners = [manifest, *recording.listeners, captures]
-    if watch_hangs:
-        recording.listeners.append(_watch(recording, captures, options, processes))
+    rules = run.options.capture_rules if run.rules is None else run.rules
+    captures = CaptureAgent(run.recording, run.topology, run.schedule, rules, run.load_ns)
+    first = [manifest, *(make(run) for make in LISTENERS)]
+    listeners = [*first, *run.recording.listeners, captures, watch]
+    run.recording.listeners = [listener for listener in listeners if listener is not None]
     return captures
 
 
-def _watch(
-    recording: Recording, captures: CaptureAgent, options: RecordingOptions, processes: Sequence[ProcessIdentity]
-) -> StepWatch:
+def watch_steps(recording: Recording, options: RecordingOptions, processes: Sequence[ProcessIdentity]) -> StepWatch:
+    """Return the watch for steps of a rank that do not end; `processes` are those of all ranks."""
     by_rank = dict(enumerate(processes))
     if len(by_rank) > 1:
         count_messages()
-    reporter = HangReporter(recording.rank, options.on_hang, lambda: absent_ranks(by_rank), lambda: by_rank)
-    return StepWatch(
+    return DiagnosedWatch(
         recording.folder,
         recording.rank,
         len(by_rank),
-        options.hang_after_s,
-        reporter.report,
-        reporter.end_with_others,
-        is_busy=lambda: recording.writing or captures.writing or recording.pauses.in_progress,
-        absent=lambda: absent_ranks(by_rank),
+        options,
+        lambda: by_rank,
+        lambda: recording.writing or recording.pauses.in_progress,
     )

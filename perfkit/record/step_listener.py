@@ -17,6 +17,8 @@ class StepListener:
 
     waits_for_device: ClassVar[bool] = False
     """Whether `discard` waits for the device, which after a failure may wait for a rank that is gone."""
+    writing: bool = False
+    """Whether it writes what it has recorded: that is part of no step."""
 
     def begin(self) -> None:
         """The first step is about to begin."""

@@ -20,11 +20,15 @@ def launch_id(launcher: Launcher, info: RankInfo) -> str | None:
     if launcher.name == "perfkit":
         return Path(os.environ[RENDEZVOUS_VARIABLE]).parent.name
     if launcher.name == "slurm":
-        return ".".join(os.environ.get(name, "0") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"))
+        return slurm_step()
     if info.single_host and (process := _launcher_process(launcher)):
         return f"{process}.{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     name = os.environ.get(_LAUNCH_VARIABLES.get(launcher.name, ""))
     return name.replace("/", "-") if name else None
+
+
+def slurm_step() -> str:
+    return ".".join(os.environ.get(name, "0") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"))
 
 
 def _launcher_process(launcher: Launcher) -> str | None:

@@ -172,9 +172,9 @@ def _check_outer_launchers(launcher: Launcher, environment: Environment, info: R
             continue
         if not (is_set(environment, other.rank) and is_set(environment, other.size)):
             continue
-        place = _number(environment, other.rank), _number(environment, other.size)
+        seen = _number(environment, other.rank), _number(environment, other.size)
         stale_slurm = other.name == "slurm"  # hydra starts its daemons with srun
-        if place[1] > 1 and place != (info.rank, info.world_size) and not stale_slurm:
+        if seen[1] > 1 and seen != (info.rank, info.world_size) and not stale_slurm:
             raise LaunchEnvironmentError(
                 f"{launcher.name} ({_show_variables(launcher, environment)}) and {other.name} "
                 f"({_show_variables(other, environment)}) contradict each other: unset the variables of one of them"

@@ -196,13 +196,13 @@ def _join(
     info: RankInfo, device: torch.device, backend: str, store: Store, config: RunConfig, barrier: StoreBarrier
 ) -> ProcessRankGroup:
     # MPI assigns the ranks itself.
-    place: dict[str, Any] = {"store": PrefixStore("group", store), "rank": info.rank, "world_size": info.world_size}
+    own: dict[str, Any] = {"store": PrefixStore("group", store), "rank": info.rank, "world_size": info.world_size}
     try:
         dist.init_process_group(
             backend,
             timeout=config.timeout_delta,
             device_id=device if backend in device_backends() else None,
-            **({} if backend == "mpi" else place),
+            **({} if backend == "mpi" else own),
         )
         if (dist.get_rank(), dist.get_world_size()) != (info.rank, info.world_size):
             raise LaunchEnvironmentError(

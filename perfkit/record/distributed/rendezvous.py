@@ -17,7 +17,6 @@ import os
 import socket
 import struct
 import sys
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -33,10 +32,11 @@ from torch.distributed import (  # type: ignore[attr-defined]
 
 from perfkit.base.atomic_write import atomic_write
 from perfkit.base.formatting import install_extra
-from perfkit.base.polling import POLL_S
+from perfkit.base.polling import wait_until
 from perfkit.errors import LaunchEnvironmentError, StoreError
 from perfkit.record.distributed.host_address import listen, own_address
 from perfkit.record.distributed.known_launchers import RENDEZVOUS_VARIABLE
+from perfkit.record.distributed.launch_id import slurm_step
 from perfkit.record.distributed.launcher_env import RankInfo
 from perfkit.record.distributed.store_barrier import PeerFailedError
 
@@ -155,8 +155,7 @@ def _publisher(info: RankInfo, mpi: Any, trace_dir: Path, timeout: timedelta) ->
 
 def slurm_file(trace_dir: Path) -> Path:
     """Return the file through which the ranks of a Slurm step find each other; its name is unique to the step."""
-    names = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
-    return trace_dir / (".rendezvous-" + ".".join(os.environ.get(name, "0") for name in names))
+    return trace_dir / f".rendezvous-{slurm_step()}"
 
 
 def remove_endpoint_files(info: RankInfo, trace_dir: Path) -> None:
@@ -181,12 +180,8 @@ def _by_file(path: Path, timeout: timedelta) -> Publish:
 
 
 def _read(path: Path, timeout: timedelta) -> str:
-    deadline = time.monotonic() + timeout.total_seconds()
-    while time.monotonic() < deadline:
-        try:
-            return path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            time.sleep(POLL_S)
+    if wait_until(path.exists, timeout.total_seconds()):
+        return path.read_text(encoding="utf-8")
     raise LaunchEnvironmentError(
         f"rank 0 has not written {path} within {timeout.total_seconds():g} s: it has not started, or the "
         "folder is not shared between the nodes; set MASTER_ADDR and MASTER_PORT instead"

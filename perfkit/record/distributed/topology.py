@@ -41,9 +41,9 @@ def discover_topology(ranks: ProcessRankGroup, info: RankInfo, device: torch.dev
     host = socket.gethostname()
     node = host if info.node_rank is None else str(info.node_rank)
     cores = own_cores()
-    places = ranks.all_gather((node, cores))
-    nodes = list(dict.fromkeys(name for name, _ in places))
-    neighbours = [other for name, other in places if name == node]
+    gathered = ranks.all_gather((node, cores))
+    nodes = list(dict.fromkeys(name for name, _ in gathered))
+    neighbours = [other for name, other in gathered if name == node]
     torch.set_num_threads(threads or threads_per_rank(cores, neighbours, count_cores()))
     return Topology(
         device=str(device),
@@ -58,7 +58,7 @@ def discover_topology(ranks: ProcessRankGroup, info: RankInfo, device: torch.dev
             world_size=ranks.world_size,
             nodes=len(nodes),
             launcher=info.launcher,
-            local_world_sizes=[sum(name == node for name, _ in places) for node in nodes],
+            local_world_sizes=[sum(name == node for name, _ in gathered) for node in nodes],
         ),
     )
 

@@ -135,8 +135,8 @@ def _object_of_wait(frame: FrameType) -> Any:
 
     No file is read for it, and nothing of the program is called.
     """
-    places = list(frame.f_code.co_positions())
-    line, _, column, _ = places[frame.f_lasti // 2] if 0 <= frame.f_lasti // 2 < len(places) else (None,) * 4
+    spans = list(frame.f_code.co_positions())
+    line, _, column, _ = spans[frame.f_lasti // 2] if 0 <= frame.f_lasti // 2 < len(spans) else (None,) * 4
     if line is None or column is None:
         return None
     instructions = list(dis.get_instructions(frame.f_code))

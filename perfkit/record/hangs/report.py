@@ -14,15 +14,16 @@ from perfkit.base.formatting import duration, shell_word
 from perfkit.base.polling import SHARED_POLL_S
 from perfkit.engine.hangs.folder import diagnose_folder
 from perfkit.errors import PerfkitError, RunError, StoreError
+from perfkit.options.recording import RecordingOptions
 from perfkit.record.hangs.held_lock import ask_for_stack
-from perfkit.record.hangs.processes import SILENT, Places, kill_ranks, silent_ranks
 from perfkit.record.hangs.rank_state import read_answers, write_rank_state
-from perfkit.record.hangs.step_watch import END_NAME, Hang
+from perfkit.record.hangs.step_watch import END_NAME, Hang, StepWatch
 from perfkit.record.lifecycle.failure_guard import record_failure
 from perfkit.record.lifecycle.launched_runs import FirstFailure, write_first_failure
 from perfkit.record.lifecycle.local_launch import is_child
 from perfkit.record.lifecycle.parent_watch import exit_now, write_within
 from perfkit.record.messages import print_error, print_warning
+from perfkit.record.process_stat import SILENT, Processes, absent_ranks, kill_ranks, silent_ranks
 from perfkit.records.hang import Diagnosis, NoticedHang, RankState
 from perfkit.storage.hang_log import add_hang
 
@@ -46,12 +47,12 @@ class HangReporter:
         rank: int,
         on_hang: OnHang,
         absent: Callable[[], Mapping[int, str]],
-        places: Callable[[], Places],
+        processes: Callable[[], Processes],
     ) -> None:
         self._rank = rank
         self._on_hang = on_hang
         self._absent = absent
-        self._places = places
+        self._processes = processes
         self._answered_for: set[int] = set()
         """Ranks that could not answer, and of which the stack was had all the same."""
 
@@ -62,7 +63,7 @@ class HangReporter:
         write a checkpoint alone), or if its steps go on.
         """
         self._answer_for_silent(hang)
-        found = save_diagnosis(hang.folder, self._absent(), silent_ranks(self._places()))
+        found = save_diagnosis(hang.folder, self._absent(), silent_ranks(self._processes()))
         what = "no step has ended for" if hang.step else "the first step has not ended after"
         line = (
             f"{what} {duration(round(hang.idle_s * 1e9))}: {found.headline}; where every rank is: "
@@ -90,18 +91,43 @@ class HangReporter:
 
     def _answer_for_silent(self, hang: Hang) -> None:
         """Write the stacks of ranks of this host that have not answered, because a call holds Python's lock."""
-        places = self._places()
-        unable = {rank for rank, text in silent_ranks(places).items() if text == SILENT}
-        for rank in read_answers(hang.folder, set(places), hang.request).missing & unable:
-            pid = places[rank].pid
+        processes = self._processes()
+        unable = {rank for rank, text in silent_ranks(processes).items() if text == SILENT}
+        for rank in read_answers(hang.folder, set(processes), hang.request).missing & unable:
+            pid = processes[rank].pid
             if main := ask_for_stack(pid):
                 write_rank_state(hang.folder, RankState(rank=rank, pid=pid, main=main, request=hang.request))
                 self._answered_for.add(rank)
 
     def _end(self, folder: Path, request: int) -> NoReturn:
-        places = self._places()
-        kill_ranks(places, read_answers(folder, set(places), request).missing | self._answered_for)
+        processes = self._processes()
+        kill_ranks(processes, read_answers(folder, set(processes), request).missing | self._answered_for)
         exit_now(1, flush_limit_s=_FLUSH_S)
+
+
+class DiagnosedWatch(StepWatch):
+    """Watches the steps of one rank, and reports by the options if none ends.
+
+    Args:
+        processes: Returns those of the ranks, as far as they are known.
+        is_busy: As in `StepWatch`.
+        absent: Ranks that have ended or are stopped, and how; without it, what the system shows of their processes.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        rank: int,
+        world_size: int,
+        options: RecordingOptions,
+        processes: Callable[[], Processes],
+        is_busy: Callable[[], bool],
+        absent: Callable[[], dict[int, str]] | None = None,
+    ) -> None:
+        absent = absent or (lambda: absent_ranks(processes()))
+        reporter = HangReporter(rank, options.on_hang, absent, processes)
+        report, follow = reporter.report, reporter.end_with_others
+        super().__init__(folder, rank, world_size, options.hang_after_s, report, follow, is_busy, absent)
 
 
 def _remember(hang: Hang, blamed: list[int], headline: str) -> None:

@@ -25,7 +25,7 @@ from perfkit.base.polling import WATCH_S
 from perfkit.record.endings import TerminatedError
 from perfkit.record.hangs.held_lock import write_stack_on_signal
 from perfkit.record.hangs.rank_state import read_answers, read_rank_state, write_rank_state
-from perfkit.record.hangs.worker_stacks import REQUEST_NAME, follow_forks, set_place, worker_stacks
+from perfkit.record.hangs.worker_stacks import REQUEST_NAME, follow_forks, share_run, worker_stacks
 from perfkit.record.messages import one_line, print_warning
 from perfkit.record.own_threads import start_own_thread
 from perfkit.record.step_listener import StepListener
@@ -115,7 +115,7 @@ class StepWatch(StepListener):
         try:
             follow_forks()
             write_stack_on_signal()
-            set_place(self._folder, self._rank)
+            share_run(self._folder, self._rank)
             start_own_thread("steps", self._watch)
         except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the program's optimizer
             self._give_up(error)
@@ -171,23 +171,23 @@ class StepWatch(StepListener):
 
     def _watch(self) -> None:
         try:
-            self._look_until_stopped()
+            self._watch_until_stopped()
         except Exception as error:  # noqa: BLE001  the outermost boundary of this thread, which is inside a program
             self._give_up(error)
 
-    def _look_until_stopped(self) -> None:
-        looked = time.monotonic()
+    def _watch_until_stopped(self) -> None:
+        checked = time.monotonic()
         pause = min(WATCH_S, (self._limit_s or SHORTEST_DEFAULT_S) / 4)
         while not self._stopped.wait(self._pause_s(pause)):
             now = time.monotonic()
-            if self._is_busy() or now - looked > 3 * pause + 1:  # this process did not run meanwhile
-                self._begin_s += now - looked
-            looked = now
+            if self._is_busy() or now - checked > 3 * pause + 1:  # this process did not run meanwhile
+                self._begin_s += now - checked
+            checked = now
             self._mark_resumed()
             if self._requests:
                 self._follow(self._folder, self._requests - 1)
             if self._requests < _MOST_REPORTS and self._answer_or_ask(now - self._begin_s):
-                looked = time.monotonic()
+                checked = time.monotonic()
 
     def _pause_s(self, usual_s: float) -> float:
         may_be_ended = self.steps == self._reported_at and time.monotonic() - self._answered_s < _GATHER_S

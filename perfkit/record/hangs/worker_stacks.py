@@ -37,7 +37,7 @@ _BYTES: Final = 8192
 """For a path, which has at most 4096 bytes on Linux."""
 
 
-class _Place(NamedTuple):
+class _Run(NamedTuple):
     folder: Path
     rank: int
 
@@ -49,7 +49,7 @@ class _Shared(NamedTuple):
 
 
 _shared: list[_Shared] = []
-"""Memory with a `_Place` that forked children share; empty before `follow_forks`."""
+"""Memory with a `_Run` that forked children share; empty before `follow_forks`."""
 
 
 def follow_forks() -> None:
@@ -60,7 +60,7 @@ def follow_forks() -> None:
             os.register_at_fork(after_in_child=lambda: start_own_thread("worker", _answer_requests))
 
 
-def set_place(folder: Path, rank: int) -> None:
+def share_run(folder: Path, rank: int) -> None:
     """Tell the forked processes where they are asked, and leave their stacks."""
     if _shared and _shared[0].owner != os.getpid():  # a forked process that is a rank itself
         _shared.clear()
@@ -72,12 +72,12 @@ def set_place(folder: Path, rank: int) -> None:
         _shared[0].memory[:] = text.ljust(_BYTES, b"\0")
 
 
-def _read_place() -> _Place | None:
+def _shared_run() -> _Run | None:
     rank, _, rest = (_shared[0].memory[:] if _shared else b"").rstrip(b"\0").partition(b" ")
     length, _, path = rest.partition(b" ")
     if not path or int(length) != len(path):  # there is none yet, or it is being written
         return None
-    return _Place(Path(os.fsdecode(path)), int(rank))
+    return _Run(Path(os.fsdecode(path)), int(rank))
 
 
 def worker_stacks(folder: Path, rank: int, request: int) -> list[WorkerStack]:
@@ -104,22 +104,22 @@ def _answer_requests() -> None:
     time.sleep(_MEMORY_POLL_S)
     if multiprocessing.parent_process() is None:
         return  # forked by other means: nobody asks it
-    while (place := _read_place()) is None:
+    while (run := _shared_run()) is None:
         time.sleep(_MEMORY_POLL_S)
     if _shared[0].owner == os.getpid():
         return  # this process has become a rank, which answers for itself
     for number in range(_MOST_REQUESTS):
-        while not os.path.exists(place.folder / REQUEST_NAME.format(number)):
-            if not os.path.isdir(place.folder):
+        while not os.path.exists(run.folder / REQUEST_NAME.format(number)):
+            if not os.path.isdir(run.folder):
                 return
             time.sleep(_FOLDER_POLL_S)
         with contextlib.suppress(Exception):  # it belongs to the program: nothing of perfkit's may be seen there
-            _leave_stack(place, number)
+            _leave_stack(run, number)
 
 
-def _leave_stack(place: _Place, request: int) -> None:
+def _leave_stack(run: _Run, request: int) -> None:
     from perfkit.record.hangs.rank_state import frames_of
 
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    with atomic_write(place.folder / _NAME.format(place.rank, os.getpid(), request)) as stream:
+    with atomic_write(run.folder / _NAME.format(run.rank, os.getpid(), request)) as stream:
         stream.write(msgspec.json.encode(frames_of(frame)))

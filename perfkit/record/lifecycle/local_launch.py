@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Final
 
 from perfkit.base.atomic_write import temporary_prefix
-from perfkit.base.polling import POLL_S
+from perfkit.base.polling import POLL_S, wait_until
 from perfkit.base.process import child_python, sigint_blocked
 from perfkit.errors import LaunchEnvironmentError, RunError, UsageError
 from perfkit.record.distributed.known_launchers import RENDEZVOUS_VARIABLE, find_launcher
@@ -72,13 +72,8 @@ def launch(arguments: Sequence[str], ranks: int, *, name_failed: bool = False, r
         first = read_first_failure(Path(folder))
     if failed is None:
         return
-    if signal.SIGHUP in signals.received and name_failed:
-        raise HangupError("ended by SIGHUP: the terminal or the connection was closed")
-    if first is not None and first.ends_others:
-        print_error(first.line)
-        raise SystemExit(1)
     code = children[failed].returncode
-    _raise_if_ended_by(code, signals.received, codes)
+    _raise_if_all_end(code, signals.received, codes, first, is_script=name_failed)
     if name_failed and ranks > 1 and code > 0:
         failed = _report_first_failure(failed, codes, first, left_early)
         code = codes[failed] or code
@@ -230,11 +225,7 @@ def _end(children: _Children, signals: _Signals, first_wait_s: float, notes: Pat
                 name_cause(notes, codes)
             for child in running:
                 child.send_signal(stop)
-        deadline = time.monotonic() + (first_wait_s if stop is None else _QUIT_S)
-        while any(child.poll() is None for child in running) and time.monotonic() < deadline:
-            if signals.take():
-                break
-            time.sleep(POLL_S)
+        _wait_for_end(running, signals, first_wait_s if stop is None else _QUIT_S)
     for child in children:
         child.wait()
         if child.stdin is not None:
@@ -242,6 +233,11 @@ def _end(children: _Children, signals: _Signals, first_wait_s: float, notes: Pat
     if any(child.returncode for child in children):
         _end_groups(children)
     return codes
+
+
+def _wait_for_end(children: _Children, signals: _Signals, limit_s: float) -> None:
+    """Wait until children have ended, at most so long; a signal ends the wait."""
+    wait_until(lambda: all(child.poll() is not None for child in children) or signals.take(), limit_s)
 
 
 def _end_groups(children: _Children) -> None:
@@ -262,8 +258,18 @@ def _signal_group(group: int, number: int) -> bool:
     return True
 
 
-def _raise_if_ended_by(code: int, received: Sequence[int], codes: Sequence[int | None]) -> None:
-    """Raise the error for a signal that this process was sent, and that has ended a rank which had no handler yet."""
+def _raise_if_all_end(
+    code: int, received: Sequence[int], codes: Sequence[int | None], first: FirstFailure | None, *, is_script: bool
+) -> None:
+    """Raise the error where all ranks end together: for a hang, or by a signal that this process was sent.
+
+    Such a signal may end a rank that has no handler yet.
+    """
+    if signal.SIGHUP in received and is_script:
+        raise HangupError("ended by SIGHUP: the terminal or the connection was closed")
+    if first is not None and first.ends_others:
+        print_error(first.line)
+        raise SystemExit(1)
     if -code not in (set(received) & set(_ENDING)):
         return
     error = HangupError if code == -signal.SIGHUP else TerminatedError

@@ -57,8 +57,8 @@ class Watchdog:
     """
 
     def __init__(self, rank: int, identities: list[ProcessIdentity], folder: Path, *, temporary: bool = False) -> None:
-        namespace = identities[rank].place
-        local_pids = {other: one.pid for other, one in enumerate(identities) if one.place == namespace}
+        namespace = identities[rank].host
+        local_pids = {other: one.pid for other, one in enumerate(identities) if one.host == namespace}
         self._process: subprocess.Popen[bytes] | None = None
         if namespace and len(identities) > 1 and rank == min(local_pids):
             ranks = [f"{other}:{pid}" for other, pid in local_pids.items()]

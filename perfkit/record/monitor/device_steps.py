@@ -19,7 +19,7 @@ class _Waiting(NamedTuple):
     begin: Any
     end: Any
     """Events; None if none could be recorded."""
-    place: int
+    slot: int
     """Of the loss in the buffer; -1 without one."""
 
 
@@ -38,8 +38,8 @@ class DeviceSteps:
         self._begin = self._mark()
 
     def end(self, record: StepRecord, loss: Tensor | None) -> None:
-        place = -1 if loss is None or self._is_capturing() else self._copy(loss)
-        self._waiting.append(_Waiting(record, self._begin, self._mark(), place))
+        slot = -1 if loss is None or self._is_capturing() else self._copy(loss)
+        self._waiting.append(_Waiting(record, self._begin, self._mark(), slot))
 
     def finished(self) -> Iterator[StepRecord]:
         """Yield the records of the steps that the device has finished, in order, or that have waited for too long."""
@@ -62,15 +62,15 @@ class DeviceSteps:
     def _complete(self, one: _Waiting) -> StepRecord:
         paused_ns = max(one.record.pause_ns, 0)
         lasted_ns = max(0, round(one.begin.elapsed_time(one.end) * 1e6) - paused_ns)
-        if one.place < 0 or self._losses is None:
+        if one.slot < 0 or self._losses is None:
             return one.record._replace(device_ns=lasted_ns)
         flags = one.record.flags | LOSS_GIVEN
-        return one.record._replace(device_ns=lasted_ns, loss=float(self._losses[one.place]), flags=flags)
+        return one.record._replace(device_ns=lasted_ns, loss=float(self._losses[one.slot]), flags=flags)
 
     def _copy(self, loss: Tensor) -> int:
-        """Let the device copy a loss to the host once it is computed; returns its place."""
+        """Let the device copy a loss to the host once it is computed; returns its slot."""
         if self._losses is None:
-            # One place more than steps wait, and pinned: only then the host need not wait for the copy.
+            # One slot more than steps wait, and pinned: only then the host need not wait for the copy.
             self._losses = torch.full((MOST_WAITING + 2,), nan, dtype=torch.float64).pin_memory()
         self._number = (self._number + 1) % len(self._losses)
         self._losses[self._number].copy_(loss.detach().reshape(()).to(torch.float64), non_blocking=True)

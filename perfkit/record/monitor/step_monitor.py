@@ -10,28 +10,23 @@ from contextlib import suppress
 from math import nan
 from pathlib import Path
 from time import perf_counter_ns, time_ns
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 from torch import Tensor
 
-from perfkit.errors import UsageError
 from perfkit.options.recording import DEFAULT_MOST_BYTES
 from perfkit.record.messages import one_line, print_warning
 from perfkit.record.monitor.backward_loss import BackwardLoss
 from perfkit.record.monitor.device_steps import DeviceSteps
 from perfkit.record.monitor.samples import Sample, Sampler
-from perfkit.record.monitor.step_times import StepTimes
+from perfkit.record.monitor.step_times import DATA, StepTimes
 from perfkit.record.monitor.torch_hooks import MonitorHooks
 from perfkit.record.own_threads import start_own_thread
 from perfkit.record.step_listener import PauseState, StepListener
 from perfkit.records.manifest import StepKind
 from perfkit.records.monitor import KIND_NUMBERS, LOSS_GIVEN, UNKNOWN, StepRecord
 from perfkit.storage.step_log.writer import StepLogWriter
-
-if TYPE_CHECKING:
-    from perfkit.record.monitor.metrics import MetricsServer
-    from perfkit.record.monitor.otlp import OtlpSender
 
 _SAMPLE_S: Final = 1.0
 _MOST_BEFORE_LOG: Final = 64
@@ -59,7 +54,6 @@ class StepMonitor(StepListener):
         self._stopped = threading.Event()
         self._is_stopped = False  # the same, and cheaper to read
         self._thread: threading.Thread | None = None
-        self._publishers: list[MetricsServer | OtlpSender] = []
         self.times = StepTimes(pauses)
         """Where the host's time goes within the step in progress."""
         self.losses = BackwardLoss()
@@ -71,6 +65,12 @@ class StepMonitor(StepListener):
     def is_on(self) -> bool:
         """Whether steps are recorded in this process."""
         return not self._stopped.is_set() and os.getpid() == self._pid
+
+    @property
+    def last_data_ns(self) -> int | None:
+        """How long the step that has ended waited for its batch, until the next one begins; None if unknown."""
+        last = self.times.take()[DATA] if self.is_on else UNKNOWN
+        return None if last == UNKNOWN else last
 
     def install(self) -> None:
         try:
@@ -92,33 +92,6 @@ class StepMonitor(StepListener):
         except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the program
             self._give_up(error)
 
-    def publish(self, port: int | None, otlp: bool, folder: Path, samples_per_step: float | None) -> None:
-        """Let others read this host's metrics until the monitor is closed; a line reports what cannot be offered."""
-        if port is not None:
-            self._answer_prometheus(port, folder, samples_per_step)
-        if otlp:
-            self._send_by_otlp(folder, samples_per_step)
-
-    def _answer_prometheus(self, port: int, folder: Path, samples_per_step: float | None) -> None:
-        from perfkit.record.monitor.metrics import HOST, MetricsServer  # an extra
-
-        try:
-            self._publishers.append(MetricsServer(port, folder, samples_per_step))
-        except (OSError, RuntimeError) as error:  # RuntimeError: the process may start no more threads
-            why = getattr(error, "strerror", None) or one_line(error)
-            print_warning(f"--metrics-port {port}: no figures for Prometheus: {HOST}:{port}: {why}")
-
-    def _send_by_otlp(self, folder: Path, samples_per_step: float | None) -> None:
-        from perfkit.record.monitor.otlp import OtlpSender, is_disabled  # an extra
-
-        if is_disabled():
-            print_warning("--otlp: no figures for OpenTelemetry: OTEL_SDK_DISABLED=true")
-            return
-        try:
-            self._publishers.append(OtlpSender(folder, samples_per_step, os.environ))
-        except (OSError, RuntimeError, ValueError, UsageError) as error:
-            print_warning(f"--otlp: no figures for OpenTelemetry: {one_line(error)}")
-
     def begin_step(self, at_ns: int | None = None) -> None:
         if self._is_stopped:
             return
@@ -135,10 +108,13 @@ class StepMonitor(StepListener):
             self._give_up(error)
 
     def end_step(self, step: int, kind: StepKind, loss: Tensor | float | None = None) -> None:
+        """Write the record of a step; its loss is what backward passes began from if that is `wanted`."""
         if self._is_stopped:
             return
         try:
             now = perf_counter_ns()
+            if self.losses.wanted:
+                loss = self.losses.get()
             value = loss if loss is None or type(loss) is float else _value(loss)
             begin_ns, sample = self._begin_ns, self._sample
             paused_ns = self._pauses.total_ns - self._paused_before_ns
@@ -189,9 +165,6 @@ class StepMonitor(StepListener):
         except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the end of the program
             self._give_up(error)
         self._stop()
-        while self._publishers:
-            with suppress(Exception):
-                self._publishers.pop().close()
         with suppress(Exception):
             self._hooks.remove()
         if self._thread is not None:

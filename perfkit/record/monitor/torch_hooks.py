@@ -17,9 +17,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data import dataloader
 
 from perfkit.record.autograd_engine import hook_engine
-from perfkit.record.loading_listeners import while_loading
+from perfkit.record.loading_mark import while_loading
 from perfkit.record.monitor.backward_loss import BackwardLoss
 from perfkit.record.monitor.step_times import BACKWARD, COLLECTIVE, DATA, OPTIMIZER, StepTimes
+from perfkit.record.patching import Function, wrap_function
 
 _compiling: Final = torch.compiler.is_compiling
 _AVAILABLE: Final = dist.is_available()
@@ -38,10 +39,10 @@ class MonitorHooks:
     def install(self) -> None:
         """Install the hooks. Those that a program installs later lie around them, and see them as part of torch."""
         times = self._times
-        self._undo.append(_wrap_method(dataloader._BaseDataLoaderIter, "__next__", DATA, times))
+        self._undo.append(wrap_function(dataloader._BaseDataLoaderIter, "__next__", _timed(DATA, times)))
         self._undo.append(while_loading(partial(times.begin, DATA), partial(times.end, DATA)))
         if dist.is_available():
-            self._undo += [_wrap_method(owner, name, COLLECTIVE, times) for owner, name in _waits()]
+            self._undo += [wrap_function(owner, name, _timed(COLLECTIVE, times)) for owner, name in _waits()]
         self._undo += _around_optimizer(times)
         self._undo += [_around_backward(times, self._losses), _before_scaling(times, self._losses)]
 
@@ -64,25 +65,19 @@ def _waits() -> list[tuple[Any, str]]:
     return [(owner, name) for owner, name in methods if hasattr(owner, name)]
 
 
-def _wrap_method(owner: Any, name: str, span: int, times: StepTimes) -> _Undo:
-    function = getattr(owner, name)
+def _timed(span: int, times: StepTimes) -> Callable[[Function], Function]:
+    def around(function: Function) -> Function:
+        def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not times.begin(span):
+                return function(self, *args, **kwargs)
+            try:
+                return function(self, *args, **kwargs)
+            finally:
+                times.end(span)
 
-    @functools.wraps(function)
-    def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not times.begin(span):
-            return function(self, *args, **kwargs)
-        try:
-            return function(self, *args, **kwargs)
-        finally:
-            times.end(span)
+        return hooked
 
-    setattr(owner, name, hooked)
-
-    def undo() -> None:
-        if getattr(owner, name) is hooked:
-            setattr(owner, name, function)
-
-    return undo
+    return around
 
 
 def _around_optimizer(times: StepTimes) -> list[_Undo]:
@@ -129,45 +124,37 @@ def _before_scaling(times: StepTimes, losses: BackwardLoss) -> _Undo:
         for owner in set(scaler.__mro__) - seen:
             seen.add(owner)
             if "scale" in vars(owner):
-                undo.append(_wrap_scale(owner, times, losses))
+                undo.append(wrap_function(owner, "scale", _noting_scaled(times, losses)))
 
-    init = torch.amp.GradScaler.__init__
+    def around_init(init: Function) -> Function:
+        def hooked(self: Any, *args: Any, **kwargs: Any) -> None:
+            if not (_compiling() or times.is_stopped):
+                with suppress(Exception):  # the outermost boundary: beyond it is the program
+                    watch(type(self))
+            init(self, *args, **kwargs)
 
-    @functools.wraps(init)
-    def hooked(self: Any, *args: Any, **kwargs: Any) -> None:
-        if not (_compiling() or times.is_stopped):
-            with suppress(Exception):  # the outermost boundary: beyond it is the program
-                watch(type(self))
-        init(self, *args, **kwargs)
+        return hooked
 
     watch(torch.amp.GradScaler)
-    torch.amp.GradScaler.__init__ = hooked  # type: ignore[method-assign]
+    undo.append(wrap_function(torch.amp.GradScaler, "__init__", around_init))
 
     def remove() -> None:
-        if torch.amp.GradScaler.__init__ is hooked:
-            torch.amp.GradScaler.__init__ = init  # type: ignore[method-assign]
         while undo:
             undo.pop()()
 
     return remove
 
 
-def _wrap_scale(scaler: Any, times: StepTimes, losses: BackwardLoss) -> _Undo:
-    scale = scaler.scale
+def _noting_scaled(times: StepTimes, losses: BackwardLoss) -> Callable[[Function], Function]:
+    def around(scale: Function) -> Function:
+        def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not (_compiling() or times.is_stopped) and times.counts and self.is_enabled():
+                losses.scaled()
+            return scale(self, *args, **kwargs)
 
-    @functools.wraps(scale)
-    def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not (_compiling() or times.is_stopped) and times.counts and self.is_enabled():
-            losses.scaled()
-        return scale(self, *args, **kwargs)
+        return hooked
 
-    scaler.scale = hooked
-
-    def undo() -> None:
-        if scaler.scale is hooked:
-            scaler.scale = scale
-
-    return undo
+    return around
 
 
 def _has_peers() -> bool:

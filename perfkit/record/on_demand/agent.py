@@ -20,9 +20,8 @@ from perfkit.record.distributed.topology import Topology
 from perfkit.record.messages import one_line, print_status, print_warning
 from perfkit.record.on_demand.completion import complete
 from perfkit.record.on_demand.mailbox import Answer, Done, Mailbox, OpenMark, Plan, Slot, has_died
-from perfkit.record.on_demand.rank_capture import RankCapture
+from perfkit.record.on_demand.rank_capture import LightStep, RankCapture, StepRing
 from perfkit.record.on_demand.requesting_rank import RequestingRank
-from perfkit.record.on_demand.step_ring import LightStep, StepRing
 from perfkit.record.own_threads import start_own_thread
 from perfkit.record.process_stat import process_identity
 from perfkit.record.recording.loader_watch import prepared_steps
@@ -45,6 +44,18 @@ class CaptureAgent(StepListener):
         load_ns: Returns how long the last step waited for its batch, None if unknown; by default what the recording
             knows.
     """
+
+    _slot: Slot | None = None
+    """The capture that is asked for or in progress, until this rank is done with it."""
+    _plan: Plan | None = None
+    _capture: RankCapture | None = None
+    _handled = ""
+    _others_in_progress = False
+    _kind: StepKind | None = None
+    _warm_from = 0
+    """From this step on none is cold because of the last capture."""
+    _has_failed = False
+    """Whether an error has ended captures before the run's end."""
 
     def __init__(
         self,
@@ -72,24 +83,12 @@ class CaptureAgent(StepListener):
         self._open_poll_s = self._poll_s / OPEN_POLLS
         self._stopped = threading.Event()
         self._lock = threading.RLock()  # a signal handler may close this within it
-        self._slot: Slot | None = None
-        """The capture that is asked for or in progress, until this rank is done with it."""
-        self._plan: Plan | None = None
-        self._capture: RankCapture | None = None
-        self._handled = ""
-        self._others_in_progress = False
         self._steps = 0
         self._begin_ns = time.perf_counter_ns()
         self._paused_ns = 0
         self._unix_ns = time.time_ns() - time.perf_counter_ns()
         self._plain_after = 1 if schedule is None else schedule.steps + 1
         """Later steps follow one that the schedule leaves alone."""
-        self._kind: StepKind | None = None
-        self._warm_from = 0
-        """From this step on none is cold because of the last capture."""
-        self._has_failed = False
-        """Whether an error has ended captures before the run's end."""
-        self.writing = False
 
     @property
     def annotates(self) -> bool:
@@ -103,9 +102,9 @@ class CaptureAgent(StepListener):
                 self._mailbox.open(OpenMark(**process_identity()._asdict(), poll_s=self._poll_s))
         start_own_thread("captures", self._watch)
         if self._late is not None and self._requesting is not None:
-            from perfkit.record.on_demand.late_ranks import look_from_now_on  # needs more of perfkit than the rest
+            from perfkit.record.on_demand.late_ranks import watch_lateness  # needs more of perfkit than the rest
 
-            look_from_now_on(self._recording.folder, self._late, self._requesting.offer, self._stopped, self._warn)
+            watch_lateness(self._recording.folder, self._late, self._requesting.offer, self._stopped, self._warn)
         self._begin_step()
 
     def between_steps(self) -> None:
@@ -310,21 +309,21 @@ class CaptureAgent(StepListener):
     def _watch(self) -> None:
         while not self._stopped.wait(self._poll_s if self._slot is None or self._plan else self._open_poll_s):
             try:
-                self._look()
+                self._poll()
             except Exception as error:  # noqa: BLE001  the outermost boundary of this thread, which is inside a program
                 self._warn(error)
                 self._forget()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         if self._slot is not None:
-            self._look_for_plan(self._slot)
+            self._poll_plan(self._slot)
         elif self._mailbox.has_changed() or self._others_in_progress:
             slots = self._mailbox.in_progress()
             self._others_in_progress = bool(slots)
             for slot in slots:
-                self._look_at(slot)
+                self._answer_request(slot)
 
-    def _look_at(self, slot: Slot) -> None:
+    def _answer_request(self, slot: Slot) -> None:
         """Answer a request, unless this rank has; as rank 0, remove what nobody waits for any more."""
         request = slot.request()
         if self._rank == 0 and _is_forgotten(slot, slot.names()):
@@ -358,7 +357,7 @@ class CaptureAgent(StepListener):
             return replace(answer, free_until=_free_until(self._schedule, steps))
         return replace(answer, refusal=_OTHER_PROFILER) if autograd_profiler._is_profiler_enabled else answer
 
-    def _look_for_plan(self, slot: Slot) -> None:
+    def _poll_plan(self, slot: Slot) -> None:
         if self._capture is not None:
             return
         names = slot.names()

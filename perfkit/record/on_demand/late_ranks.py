@@ -15,7 +15,7 @@ import numpy as np
 from perfkit.engine.ranks.delays import find_delays
 from perfkit.engine.ranks.lateness import excess
 from perfkit.options.conditions import Condition
-from perfkit.record.on_demand.triggers import CALM_STEPS, Firing
+from perfkit.record.on_demand.requesting_rank import CALM_STEPS, Firing
 from perfkit.record.own_threads import start_own_thread
 from perfkit.records.monitor import KIND_NUMBERS
 from perfkit.storage.step_log.follow import RunFollower
@@ -55,7 +55,7 @@ class LateRanks:
         self._is_asked = False
         self._calm_since: int | None = None
 
-    def look(self) -> Firing | None:
+    def check(self) -> Firing | None:
         """Read what was logged since the last time; returns that the condition holds, until `asked` is called.
 
         After that it has to stop holding for some steps before it is returned again.
@@ -80,7 +80,7 @@ class LateRanks:
         self._is_asked = True
 
 
-def look_from_now_on(
+def watch_lateness(
     folder: Path,
     condition: Condition,
     offer: Callable[[Firing], None],
@@ -95,12 +95,12 @@ def look_from_now_on(
     """
     late = LateRanks(RunFollower(folder, KEPT), condition)
 
-    def look() -> None:
+    def check() -> None:
         pause_s = _READ_S
         while not stopped.wait(pause_s):
             begin_s = time.thread_time()
             try:
-                firing = late.look()
+                firing = late.check()
                 if firing is not None:
                     offer(firing)
             except Exception as error:  # noqa: BLE001  the outermost boundary of this thread, which is inside a program
@@ -108,7 +108,7 @@ def look_from_now_on(
                 return
             pause_s = max(_READ_S, (time.thread_time() - begin_s) / _SHARE)
 
-    start_own_thread("late", look)
+    start_own_thread("late", check)
 
 
 def last_plain_steps(table: StepTable) -> StepTable | None:

@@ -47,7 +47,7 @@ T = TypeVar("T")
 class OpenMark(Struct, frozen=True, kw_only=True):
     """Marks that the run takes requests."""
 
-    place: str
+    host: str
     """Of rank 0, as `pid` and `started` (see `ProcessIdentity`)."""
     pid: int
     started: str = ""
@@ -139,7 +139,6 @@ class Slot:
         return Slot(self.run_folder, self.number, request.identifier)
 
     def write(self, name: str, message: Struct | dict[str, str]) -> None:
-        """Write a message."""
         with atomic_write(self.folder / name) as stream:
             stream.write(msgspec.json.encode(message))
 
@@ -250,7 +249,7 @@ def has_died(run_folder: Path) -> bool:
     That is known from the end of the first step on: from then on a run takes requests.
     """
     mark = Mailbox(run_folder).mark()
-    return mark is not None and is_gone(mark.place, mark.pid, mark.started)
+    return mark is not None and is_gone(mark.host, mark.pid, mark.started)
 
 
 def finished_captures(run_folder: Path) -> list[Path]:

@@ -1,14 +1,64 @@
 """One capture on one rank: a warm-up step, the planned steps, and what is left in the capture's folder."""
 
+import statistics
+from collections import deque
 from collections.abc import Callable
-from typing import TypeVar
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
 
+import msgspec
+
+from perfkit.base.atomic_write import atomic_write
 from perfkit.options.schedule import Schedule
 from perfkit.record.distributed.topology import Topology
 from perfkit.record.on_demand.mailbox import Done, Plan, Slot
-from perfkit.record.on_demand.step_ring import LightStep, write_earlier_steps
 from perfkit.record.recording.manifest_writer import rank_record
 from perfkit.record.recording.recording import Recording
+from perfkit.records.monitor import EarlierSteps
+
+REMEMBERED: Final = 512
+_USUAL: Final = 64
+
+
+class LightStep(NamedTuple):
+    """A step that was not recorded."""
+
+    step: int
+    end_ns: int
+    """Unix time."""
+    step_ns: int
+    load_ns: int | None
+    """Waiting for the batch; None if unknown."""
+
+
+class StepRing:
+    """The last `REMEMBERED` steps."""
+
+    def __init__(self) -> None:
+        self._steps: deque[LightStep] = deque(maxlen=REMEMBERED)
+        self.add = self._steps.append
+
+    def last(self) -> list[LightStep]:
+        """Return the steps, oldest first; other threads may add steps meanwhile."""
+        return list(self._steps)
+
+    def usual_ns(self) -> int | None:
+        last = [one.step_ns for one in self.last()[-_USUAL:]]
+        return round(statistics.median(last)) if last else None
+
+
+def write_earlier_steps(path: Path, rank: int, steps: list[LightStep]) -> None:
+    """Write the steps before a capture."""
+    record = EarlierSteps(
+        rank=rank,
+        step=[one.step for one in steps],
+        end_ns=[one.end_ns for one in steps],
+        step_ns=[one.step_ns for one in steps],
+        load_ns=[one.load_ns for one in steps],
+    )
+    with atomic_write(path) as stream:
+        stream.write(msgspec.json.encode(record) + b"\n")
+
 
 T = TypeVar("T")
 

@@ -145,23 +145,7 @@ def await_end(
         CaptureError: Nothing was recorded.
         StoreError: The capture cannot be finished, or read.
     """
-    seen, since = slot.names(), time.monotonic()
-    while not slot.target.is_dir():
-        wait(SHARED_POLL_S)
-        names = slot.names()
-        if names != seen:
-            seen, since = names, time.monotonic()
-            complete(slot)
-        if not slot.exists():
-            if slot.is_finished():
-                break
-            raise CaptureError(f"{slot.run_folder}: {slot.target.name} was withdrawn, or its run has ended: no trace")
-        is_killed = has_died(slot.run_folder)
-        if is_killed or time.monotonic() - since > silence_s:
-            complete(slot, absent="the run was killed" if is_killed else f"nothing was heard of it for {silence_s:g}s")
-            break
-        if ".nothing.json" in names:
-            break
+    _wait_for_ranks(slot, silence_s, wait)
     if (nothing := slot.read(".nothing.json", dict[str, str])) is not None:
         withdraw(slot)
         reasons = "; ".join(dict.fromkeys(nothing.values()))
@@ -176,6 +160,26 @@ def await_end(
     if manifest.capture is None or manifest.capture.first_step != plan.first_step:
         raise CaptureError(f"{slot.run_folder}: {slot.target.name} was withdrawn, and another was asked for: no trace")
     return slot.target, manifest
+
+
+def _wait_for_ranks(slot: Slot, silence_s: float, wait: Callable[[float], object]) -> None:
+    seen, since = slot.names(), time.monotonic()
+    while not slot.target.is_dir():
+        wait(SHARED_POLL_S)
+        names = slot.names()
+        if names != seen:
+            seen, since = names, time.monotonic()
+            complete(slot)
+        if not slot.exists():
+            if slot.is_finished():
+                return
+            raise CaptureError(f"{slot.run_folder}: {slot.target.name} was withdrawn, or its run has ended: no trace")
+        is_killed = has_died(slot.run_folder)
+        if is_killed or time.monotonic() - since > silence_s:
+            complete(slot, absent="the run was killed" if is_killed else f"nothing was heard of it for {silence_s:g}s")
+            return
+        if ".nothing.json" in names:
+            return
 
 
 def withdraw(slot: Slot) -> None:
@@ -209,5 +213,5 @@ def _require_open(folder: Path, mark: OpenMark | None) -> None:
             f"{folder}: the run takes no captures: it is about to end, or an older perfkit records it; a script takes "
             "them once its first step has ended"
         )
-    if is_gone(mark.place, mark.pid, mark.started):
+    if is_gone(mark.host, mark.pid, mark.started):
         raise CaptureError(f"{folder}: the run was killed: its rank 0, process {mark.pid} of this host, is gone")

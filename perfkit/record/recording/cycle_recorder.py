@@ -23,8 +23,8 @@ from perfkit.record.distributed.rank_group import RankGroup
 from perfkit.record.processor_time import CoreMeter
 from perfkit.record.recording.module_names import RecordedModules
 from perfkit.record.recording.profiler_options import ProfilerOptions, activities, every_thread
-from perfkit.record.recording.spans import begin_span, end_span
 from perfkit.record.recording.trace_export import MOST_TABLE_BYTES, write_key_averages, write_trace
+from perfkit.record.spans import begin_span, end_span
 from perfkit.record.step_listener import Recorder, StepListener
 from perfkit.records.manifest import StepKind
 from perfkit.records.trace_header import HEADER_KEY, PerfkitHeader
@@ -72,6 +72,16 @@ class CycleRecorder(StepListener):
     """
 
     waits_for_device = True
+    recording = False
+    """Whether the step in progress is recorded."""
+    traces = 0
+    """How many cycles have left a trace."""
+    writing_ns = 0
+    """How long it took to stop the profiler and to write all cycles, until all ranks had done so."""
+    has_moved = False
+    """Whether a step ended in another thread than the one that must stop the profiler."""
+    start_ns = 0
+    """When the recording of the latest cycle started (`time.time_ns`)."""
 
     def __init__(
         self,
@@ -103,18 +113,6 @@ class CycleRecorder(StepListener):
         """The one that must stop the profiler, since torch crashes elsewhere (segmentation fault); None: any may."""
         self._marker: Any = None
         self._modules = RecordedModules() if options.with_stack else None
-        self.recording = False
-        """Whether the step in progress is recorded."""
-        self.writing = False
-        """Whether a cycle is being written after its last step."""
-        self.traces = 0
-        """How many cycles have left a trace."""
-        self.writing_ns = 0
-        """How long it took to stop the profiler and to write all cycles, until all ranks had done so."""
-        self.has_moved = False
-        """Whether a step ended in another thread than the one that must stop the profiler."""
-        self.start_ns = 0
-        """When the recording of the latest cycle started (`time.time_ns`)."""
         self.cores = CoreMeter()
         """Measures the cores since the profiler was prepared for the latest cycle."""
         self._first_recorded = 0

@@ -26,9 +26,9 @@ _MOST: Final = 100_000
 
 _PLAIN: Final = (Tensor, nn.Parameter)
 
-_Place = tuple[int, int]
+_Address = tuple[int, int]
 """Number of the device (-1 is the host), and address."""
-_Blocks = dict[_Place, int]
+_Blocks = dict[_Address, int]
 """Bytes of tensors by where their memory begins."""
 
 
@@ -40,7 +40,7 @@ class HeldTensors(Recorder):
 
     def __init__(self) -> None:
         self._handle: Any = None
-        self._known: set[_Place] = set()
+        self._known: set[_Address] = set()
         self._seen: WeakKeyDictionary[Optimizer, tuple[int, int]] = WeakKeyDictionary()
         """Numbers of parameters and of those with state, when an optimizer's were last noted."""
         self._noted = 0
@@ -73,7 +73,7 @@ class HeldTensors(Recorder):
             found["parameters"] = self._fresh(_blocks(parameters))
             found["optimizer_state"] = self._fresh(_blocks(_tensors(optimizer.state.values())))
         self._noted += sum(map(len, found.values()))
-        for device in sorted({place[0] for blocks in found.values() for place in blocks}):
+        for device in sorted({at[0] for blocks in found.values() for at in blocks}):
             here = {
                 kind: [(address, size) for (number, address), size in blocks.items() if number == device]
                 for kind, blocks in found.items()
@@ -82,7 +82,7 @@ class HeldTensors(Recorder):
 
     def _fresh(self, blocks: _Blocks) -> _Blocks:
         """Return the blocks that were not noted before."""
-        fresh = {place: size for place, size in blocks.items() if place not in self._known}
+        fresh = {at: size for at, size in blocks.items() if at not in self._known}
         self._known |= fresh.keys()
         return fresh
 
@@ -100,18 +100,18 @@ def _tensors(states: Iterable[Any]) -> Iterator[Tensor]:
 
 def _blocks(tensors: Iterable[Tensor]) -> _Blocks:
     """Return the bytes of tensors by the memory block that they are in; of distributed ones, the rank's part."""
-    sizes: dict[tuple[_Place, int, int], int] = {}
+    sizes: dict[tuple[_Address, int, int], int] = {}
     for tensor in tensors:
         # Importing the class of distributed tensors takes time, which most programs do not need.
         part = tensor if type(tensor) in _PLAIN or not hasattr(tensor, "to_local") else tensor.to_local()
         if part.layout is not torch.strided:
             continue
         device, size = part.device, part.nbytes
-        place = (-1 if device.type == "cpu" else device.index or 0), part.untyped_storage().data_ptr()
+        at = (-1 if device.type == "cpu" else device.index or 0), part.untyped_storage().data_ptr()
         # Two views of the same bytes, such as a tied weight, count once.
-        sizes[place, part.data_ptr(), size] = size
+        sizes[at, part.data_ptr(), size] = size
     blocks: _Blocks = defaultdict(int)
-    for (place, _, _), size in sizes.items():
-        if place[1]:
-            blocks[place] += size
+    for (at, _, _), size in sizes.items():
+        if at[1]:
+            blocks[at] += size
     return blocks

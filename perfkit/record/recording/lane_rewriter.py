@@ -88,10 +88,10 @@ class _Rows:
         if not matches:
             return
         texts, *times = zip(*(match.groups() for match in matches), strict=True)
-        thread, offset = zip(*map(self._threads.__getitem__, texts), strict=True)
+        thread, within = zip(*map(self._threads.__getitem__, texts), strict=True)
         start_ns, *dur_ns = (to_nanoseconds(column)[0] for column in times)
-        place = np.array([match.start(1) for match in matches]) + np.array(offset) + at
-        self._parts.append(np.vstack((thread, start_ns, start_ns + sum(dur_ns), place)))
+        offset = np.array([match.start(1) for match in matches]) + np.array(within) + at
+        self._parts.append(np.vstack((thread, start_ns, start_ns + sum(dur_ns), offset)))
 
     def columns(self) -> Ints:
         return np.hstack([np.zeros((4, 0), np.int64), *self._parts])
@@ -138,9 +138,9 @@ def find_edits(trace: Path) -> list[Edit]:
     free = (text for number in count(_FIRST_LANE) if (text := b"%d" % number) not in tids)  # which no thread has
     lanes = dict(zip(sorted(set(of)), free, strict=False))
     begins = dict(zip(zip(thread[moved].tolist(), start_ns[moved].tolist(), strict=True), of, strict=True))
-    places = [*zip(at[moved].tolist(), of, strict=True), *_moved_flows(scan, begins)]
+    offsets = [*zip(at[moved].tolist(), of, strict=True), *_moved_flows(scan, begins)]
     header, events = _lane_metadata(lanes, scan)
-    edits = [Edit(place, len(tids[owner]), lanes[owner, number]) for place, (owner, number) in places]
+    edits = [Edit(offset, len(tids[owner]), lanes[owner, number]) for offset, (owner, number) in offsets]
     return sorted([*edits, Edit(scan.list_at[0], 0, header), Edit(scan.list_at[1], 0, events)])
 
 
@@ -152,9 +152,9 @@ def _moved_flows(scan: _Scan, begins: dict[tuple[int, int], _Lane]) -> Iterator[
     """Yield the position of the `tid` of each flow event at the start of a moved slice, and the slice's lane."""
     thread, start_ns, _, at = scan.flows.columns()
     near = np.flatnonzero(np.isin(start_ns, np.array([start for _, start in begins], np.int64)))
-    for owner, start, place in zip(thread[near].tolist(), start_ns[near].tolist(), at[near].tolist(), strict=True):
+    for owner, start, offset in zip(thread[near].tolist(), start_ns[near].tolist(), at[near].tolist(), strict=True):
         if lane := begins.get((owner, start)):
-            yield place, lane
+            yield offset, lane
 
 
 def _lane_metadata(lanes: dict[_Lane, bytes], scan: _Scan) -> tuple[bytes, bytes]:

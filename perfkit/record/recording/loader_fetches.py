@@ -85,7 +85,7 @@ def read_fetches(path: Path) -> list[Record]:
     if len(content) < _COUNT.size + MOST * _RECORD.size:
         return []
     (count,) = _COUNT.unpack_from(content)
-    return [_RECORD.unpack_from(content, _COUNT.size + place * _RECORD.size) for place in range(min(count, MOST))]
+    return [_RECORD.unpack_from(content, _COUNT.size + index * _RECORD.size) for index in range(min(count, MOST))]
 
 
 def worker_runs(path: Path) -> bool:
@@ -170,7 +170,7 @@ class _TimedSamples:
 class _TimedIterator:
     """An iterator over samples that times each; not a generator, which an error would end.
 
-    Its samples have no number: each worker has its own iterator, and a program does not know their places in it.
+    Its samples have no number: each worker has its own iterator, and a program does not know their indices in it.
     """
 
     def __init__(self, samples: Iterator[Any], timer: _Timer) -> None:

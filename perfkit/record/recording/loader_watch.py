@@ -8,13 +8,13 @@ import time
 import weakref
 from collections import deque
 from contextlib import suppress
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from torch.utils.data import dataloader
 
 from perfkit.base.atomic_write import temporary_prefix
+from perfkit.record.patching import Function, wrap_function
 from perfkit.record.recording.loader_fetches import (
     MAIN_PROCESS,
     MOST,
@@ -80,9 +80,9 @@ class LoaderWatch(StepListener):
         self._ahead: list[_Ahead] = []
         self._samples = False
         self._without_batch: deque[tuple[int, int]] = deque(maxlen=MOST)
-        self._hook_next()
-        self._hook_single()
-        self._hook_workers()
+        wrap_function(dataloader._BaseDataLoaderIter, "__next__", self._around_next)
+        wrap_function(dataloader._SingleProcessDataLoaderIter, "__init__", self._around_single)
+        wrap_function(dataloader._MultiProcessingDataLoaderIter, "__init__", self._around_workers)
         atexit.register(self.discard)
 
     def resume(self) -> None:
@@ -136,11 +136,7 @@ class LoaderWatch(StepListener):
         """Return what worker processes have sampled since an instant."""
         return [] if self._folder is None else read_samples(Path(self._folder), begin_ns)
 
-    def _hook_next(self) -> None:
-        kind: Any = dataloader._BaseDataLoaderIter
-        following = kind.__next__
-
-        @wraps(following)
+    def _around_next(self, following: Function) -> Function:
         def hooked(iterator: Any) -> Any:
             begin_ns = time.time_ns()
             try:
@@ -150,25 +146,17 @@ class LoaderWatch(StepListener):
                     self._without_batch.append((begin_ns, time.time_ns()))
                 raise
 
-        kind.__next__ = hooked
+        return hooked
 
-    def _hook_single(self) -> None:
-        kind: Any = dataloader._SingleProcessDataLoaderIter
-        init = kind.__init__
-
-        @wraps(init)
+    def _around_single(self, init: Function) -> Function:
         def hooked(iterator: Any, loader: Any) -> None:
             init(iterator, loader)
             if self._own is not None:
                 time_fetches(getattr(iterator, "_dataset_fetcher", None), MAIN_PROCESS, self._own)
 
-        kind.__init__ = hooked
+        return hooked
 
-    def _hook_workers(self) -> None:
-        kind: Any = dataloader._MultiProcessingDataLoaderIter
-        init = kind.__init__
-
-        @wraps(init)
+    def _around_workers(self, init: Function) -> Function:
         def hooked(iterator: Any, loader: Any) -> None:
             own = loader.worker_init_fn
             if (folder := self._worker_folder()) is not None:
@@ -181,7 +169,7 @@ class LoaderWatch(StepListener):
             ahead = _Ahead(iterator, self._ahead[-1].per_step if self._ahead else 1)
             self._ahead = [*(one for one in self._ahead if one.is_used()), ahead]
 
-        kind.__init__ = hooked
+        return hooked
 
     def _worker_folder(self) -> str | None:
         if self._own is None or os.getpid() != self._pid:

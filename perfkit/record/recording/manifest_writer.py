@@ -34,6 +34,7 @@ from perfkit.records.manifest import (
     RankRecord,
     RunManifest,
     StepKind,
+    Throughput,
 )
 from perfkit.records.per_run.pauses import EarlierPauses, RecordedPause
 from perfkit.storage.run_folder import create_run_folder, list_files, read_manifest, write_manifest
@@ -61,6 +62,24 @@ class StepMeasurements(Struct, frozen=True, kw_only=True):
         kept, steps = len(self.kinds), len(self.kinds) + self.omitted
         reason = f"of {steps} steps the first {kept}; what was recorded of the others is in rank<R>.steps"
         return dict.fromkeys(("step_kinds", "step_wall_ns", "load_ns", "loss"), reason)
+
+
+class MeasuredAtEnd(Struct, frozen=True, kw_only=True):
+    """What a rank of a workload has measured after its last step, and what peaks it is to be compared with."""
+
+    checksum: str | None = None
+    """Of the parameters of what is no plain model."""
+    memory: RankMemory | None = None
+    experts: list[ExpertLoad] = []
+    compiled: Compiled | None = None
+    file_bandwidth: FileBandwidth | None = None
+    """Read bandwidth of the samples' file, on rank 0."""
+    unknown: dict[str, str] = {}
+    """Fields of the manifest that stay empty, and why, on rank 0."""
+    cold_steps: int | None = None
+    """As in the manifest, on rank 0."""
+    peak_tflops: float | None = None
+    device_table: str | None = None
 
 
 class RunDescription(Struct, frozen=True, kw_only=True):
@@ -150,67 +169,55 @@ def write_completed_manifest(
     topology: Topology,
     folder: Path,
     measured: StepMeasurements,
-    *,
-    work: StepWork | None = None,
-    model: nn.Module | None = None,
-    checksum: str | None = None,
-    memory: RankMemory | None = None,
-    experts: Sequence[ExpertLoad] = (),
-    peak_tflops: float | None = None,
-    device_table: str | None = None,
-    compiled: Compiled | None = None,
-    file_bandwidth: FileBandwidth | str | None = None,
-    cold_steps: int | None = None,
+    work: StepWork | None,
+    model: nn.Module | None,
+    more: MeasuredAtEnd,
 ) -> None:
     """Gather every rank's measurements and write the manifest as "completed"; called by every rank.
 
     Args:
         work: What one rank does in one step; without it there are no rates.
-        file_bandwidth: Read bandwidth of the samples' file, on rank 0; a text is the reason why it is unknown.
-        cold_steps: As in the manifest, on rank 0.
 
     Raises:
         RunError: The ranks' parameters differ.
         StoreError: The manifest cannot be written.
     """
-    ranks.current_activity = "the end of the run"
-    if checksum is None and model is not None:
-        checksum = checksum_on_all_ranks(ranks, model.parameters(), "after the last step")
-    records = ranks.all_gather(rank_record(ranks.rank, topology, measured, memory))
+    of_model = None if model is None else checksum_on_all_ranks(ranks, model.parameters(), "after the last step")
+    records = ranks.all_gather(rank_record(ranks.rank, topology, measured, more.memory))
 
     def write() -> None:
-        manifest = read_manifest(folder)
-        missing = {"file_bandwidth": file_bandwidth} if isinstance(file_bandwidth, str) else {}
+        before = msgspec.structs.replace(read_manifest(folder), **manifest_fields(measured, work, model))
         manifest = msgspec.structs.replace(
-            manifest,
+            before,
             state="completed",
             finished_at=utc_now().isoformat(timespec="seconds"),
-            parameter_checksum=checksum,
-            compiled=compiled,
-            file_bandwidth=None if isinstance(file_bandwidth, str) else file_bandwidth,
-            cold_steps=cold_steps,
-            unknown={**manifest.unknown, **missing, **measured.unknown},
+            parameter_checksum=more.checksum or of_model,
+            compiled=more.compiled,
+            file_bandwidth=more.file_bandwidth,
+            cold_steps=more.cold_steps,
+            unknown={**before.unknown, **more.unknown, **measured.unknown},
             ranks=records,
-            experts=[*experts],
+            experts=more.experts,
             files=list_files(folder),
-            **manifest_fields(measured, work, model),
+            throughput=None if work is None else _throughput(before, records, topology, work, model, more),
         )
-        if work is not None:
-            peak = find_peak(
-                topology.device_name,
-                work.matmul_dtype or matmul_dtype(model),
-                peak_tflops,
-                table=device_table,
-                threads=topology.threads,
-            )
-            delayed = any(injection.phase == "data_loading" for injection in manifest.injections)
-            reading = not (delayed or work.loads_ahead)
-            manifest = msgspec.structs.replace(
-                manifest, throughput=measure_throughput(measured.kinds, records, work, peak, reading=reading)
-            )
         write_manifest(folder, manifest)
 
     ranks.run_on(ranks.rank == 0, write)
+
+
+def _throughput(
+    manifest: RunManifest,
+    records: Sequence[RankRecord],
+    topology: Topology,
+    work: StepWork,
+    model: nn.Module | None,
+    more: MeasuredAtEnd,
+) -> Throughput | None:
+    dtype = work.matmul_dtype or matmul_dtype(model)
+    peak = find_peak(topology.device_name, dtype, more.peak_tflops, table=more.device_table, threads=topology.threads)
+    delayed = any(injection.phase == "data_loading" for injection in manifest.injections)
+    return measure_throughput(manifest.step_kinds, records, work, peak, reading=not (delayed or work.loads_ahead))
 
 
 def manifest_fields(measured: StepMeasurements, work: StepWork | None, model: nn.Module | None) -> dict[str, Any]:

@@ -16,11 +16,9 @@ import atexit
 import os
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import torch
@@ -31,18 +29,17 @@ from perfkit.errors import RunError, UsageError
 from perfkit.options.schedule import Schedule, step_kind
 from perfkit.phases import Phase, annotation
 from perfkit.record.distributed.rank_group import RankGroup
-from perfkit.record.injected_delay import injected_delay
+from perfkit.record.injected_delay import InjectedDelays
 from perfkit.record.monitor.step_times import BACKWARD, DATA, FORWARD, OPTIMIZER
 from perfkit.record.recording.cycle_recorder import CycleRecorder
 from perfkit.record.recording.flight_recorder import collectives_since
 from perfkit.record.recording.host_sampler import HostSampler
 from perfkit.record.recording.loader_watch import SampledWorkers, prepared_steps, watch_loaders
-from perfkit.record.recording.loss_log import LossLog
 from perfkit.record.recording.manifest_writer import StepMeasurements
 from perfkit.record.recording.pause_log import OpenPause, PauseLog
 from perfkit.record.recording.profiler_options import ProfilerOptions
-from perfkit.record.recording.spans import annotated
-from perfkit.record.recording.step_clock import step_clock
+from perfkit.record.recording.step_measures import StepMeasures
+from perfkit.record.spans import annotated
 from perfkit.record.step_listener import Recorder, StepListener
 from perfkit.records.common import UNNAMED
 from perfkit.records.manifest import Injection, StepKind
@@ -83,6 +80,16 @@ class Recording:
         sampling: Whether to sample what the main thread runs in recorded steps.
     """
 
+    first_pass: int | None = None
+    """Steps of the first pass over the data; None until it has ended."""
+    kind_in_progress: StepKind | None = None
+    """What a capture makes of the step in progress; None without one."""
+    pipeline: RecordedPipeline | None = None
+    """The pipeline that the rank is part of, for the trace's header."""
+    _batch_requested = False
+    _opened: "AbstractContextManager[Recording] | None" = None
+    _has_stopped = False
+
     def __init__(
         self,
         ranks: RankGroup,
@@ -104,63 +111,41 @@ class Recording:
         self.folder = folder
         self._pid = os.getpid()
         self._first_step = first_step
-        self._ended = 0
-        self._most_steps = most_steps
         self._ranks = ranks
         self._device = device
         self._schedule = schedule
         self._options = options or ProfilerOptions()
         self._names = workload, source
         self._mesh = dict(mesh or {})
-        self._delays_s: dict[Phase, float] = defaultdict(float)
-        for injection in injections:
-            if injection.rank in (None, ranks.rank):
-                self._delays_s[injection.phase] += injection.delay_ns / 1e9
-        self._clock = step_clock(device)
-        self._delayed: set[Phase] = set()
-        self._batch_requested = False
-        self._waited_ns = self._loaded_ns = 0
-        """For input in this step, and of that for its batches."""
-        self.first_pass: int | None = None
-        """Steps of the first pass over the data; None until it has ended."""
-        self._losses = LossLog()
-        self._loaders = watch_loaders()
+        self._delays = InjectedDelays(injections, ranks.rank)
+        self._measures = StepMeasures(device, most_steps)
         self.pauses = PauseLog()
         """Checkpoints, evaluations and logging."""
-        self._paused_ns = 0
+        self._make_profiler(recorders, sampling=sampling)
+        self.monitor = None if monitor_limit is None else self._make_monitor(monitor_limit)
+        """Records every step; None without one."""
+        monitors = [] if self.monitor is None else [self.monitor]
+        self.listeners: list[StepListener] = [*monitors, self._loaders, self._profiler]
+        """What follows the steps, in the order in which it is called."""
+
+    def _make_profiler(self, recorders: Iterable[Recorder], *, sampling: bool) -> None:
+        """Make what records the steps of the schedule: torch's profiler, and the recorders that run beside it."""
+        self._loaders = watch_loaders()
         self._sampler = HostSampler() if sampling else None
         self._held = self._options.profile_memory and self._make_held_tensors()
         beside: list[Recorder] = [self._held] if self._held else []
         beside += [*recorders, *([self._sampler, SampledWorkers(self._loaders)] if self._sampler else [])]
         self._profiler = CycleRecorder(
-            ranks,
-            device,
-            folder,
-            schedule,
-            first_step,
+            self._ranks,
+            self._device,
+            self.folder,
+            self._schedule,
+            self._first_step,
             self._options,
             beside,
             self._header,
             self._on_stopped,
         )
-        self.monitor = None if monitor_limit is None else self._make_monitor(monitor_limit)
-        """Records every step; None without one."""
-        self.listeners: list[StepListener] = [self._loaders, self._profiler]
-        """What follows the steps, in the order in which it is called."""
-        if self.monitor is not None:
-            self.listeners.insert(0, self.monitor)
-        self.load_ns: list[int] = []
-        """How long each completed step waited for its batch, of those that are measured for the manifest."""
-        self.last_load_ns = 0
-        """How long the last completed step did."""
-        self.kinds: list[StepKind] = []
-        """Kind of each completed step, of those that are measured for the manifest."""
-        self.kind_in_progress: StepKind | None = None
-        """What a capture makes of the step in progress; None without one."""
-        self.pipeline: RecordedPipeline | None = None
-        """The pipeline that the rank is part of, for the trace's header."""
-        self._opened: AbstractContextManager[Recording] | None = None
-        self._has_stopped = False
 
     @property
     def is_forked(self) -> bool:
@@ -183,7 +168,17 @@ class Recording:
     @property
     def steps(self) -> int:
         """Number of the step in progress; that of completed steps, if the first one is 0."""
-        return self._first_step + self._ended
+        return self._first_step + self._measures.ended
+
+    @property
+    def last_load_ns(self) -> int:
+        """How long the last completed step waited for its batch."""
+        return self._measures.last_wait_ns
+
+    @property
+    def kinds(self) -> list[StepKind]:
+        """Kind of each completed step, of those that are measured for the manifest."""
+        return self._measures.kinds
 
     @property
     def recording(self) -> bool:
@@ -192,8 +187,8 @@ class Recording:
 
     @property
     def writing(self) -> bool:
-        """Whether a cycle is being written."""
-        return self._profiler.writing
+        """Whether a cycle, or a capture, is being written."""
+        return any(listener.writing for listener in self.listeners)
 
     @property
     def has_trace(self) -> bool:
@@ -230,8 +225,7 @@ class Recording:
                 batch = next(batches, _NO_MORE)
                 end_ns = time.perf_counter_ns()
             waited_ns = time.perf_counter_ns() - begin_ns
-            self._waited_ns += waited_ns
-            self._loaded_ns += waited_ns - ((end_ns if batch is _NO_MORE else asked_ns) - start_ns)
+            self._measures.waited(waited_ns, waited_ns - ((end_ns if batch is _NO_MORE else asked_ns) - start_ns))
             if batch is _NO_MORE:
                 self.first_pass = self.steps if self.first_pass is None else self.first_pass
                 return
@@ -249,9 +243,7 @@ class Recording:
         if span is not None and self.monitor is not None:
             self.monitor.times.begin(span)
         with record_function(annotation(phase)):
-            if phase in self._delays_s and phase not in self._delayed:
-                self._delayed.add(phase)  # a phase in several parts is delayed once per step
-                injected_delay(self._delays_s[phase])
+            self._delays.delay(phase)
             yield
         if span is not None and self.monitor is not None:
             self.monitor.times.end(span)
@@ -272,20 +264,14 @@ class Recording:
             return
         if self._has_stopped:
             raise UsageError("prof.step() after prof.stop(): call perfkit.start() again to record more")
-        step, measured = self.steps, self._measures_step
-        if measured:
-            self._clock.end(self.pauses.total_ns - self._paused_ns)
+        self._measures.end(self.pauses.total_ns)
+        step = self.steps
         kind = self._kind(step)
         for listener in self.listeners:
             listener.end_step(step, kind, loss)
-        if measured:
-            self.kinds.append(kind)
-            self.load_ns.append(self._loaded_ns)
-        self._ended += 1
-        self._losses.add(loss, kept=measured)
-        self.last_load_ns, self._waited_ns, self._loaded_ns = self._waited_ns, 0, 0
+        self._measures.add(kind, loss)
         self._batch_requested = False
-        self._delayed.clear()
+        self._delays.begin_step()
         self._ranks.current_activity = f"step {step + 1}"
         for listener in self.listeners:
             listener.between_steps()
@@ -311,19 +297,28 @@ class Recording:
             listener.discard()
 
     def end_schedule(self, *, write: bool) -> None:
-        """Record and time no more steps; what else listens follows them on.
+        """Record and time no more steps, which are plain from now on; what else listens follows them.
 
         Args:
             write: Whether to write a cycle that is in progress, with the steps completed so far.
         """
         ended = [one for one in (self._profiler, self._loaders) if one in self.listeners]
         self.listeners = [one for one in self.listeners if one not in ended]
-        self._most_steps = self._ended
+        self._schedule, self._measures.most = None, self._measures.ended
         for one in ended:
             if write:
                 one.end()
             else:
                 one.discard()
+
+    def end_followers(self, error: BaseException | None) -> None:
+        """End what follows the steps besides the schedule; `error` is what has failed the run."""
+        for listener in reversed(self.listeners):
+            if listener not in (self._profiler, self._loaders):
+                if error is None:
+                    listener.end()
+                else:
+                    listener.fail(error)
 
     def __enter__(self) -> Self:
         """Begin the first step.
@@ -386,20 +381,7 @@ class Recording:
             wait: Whether to wait for the device. After a failure it may never finish: without waiting, only the steps
                 that it has finished are returned, and no losses since the last cycle that are on the device.
         """
-        wall_ns = self._clock.wall_ns(wait)
-        if wait:
-            self._losses.read()
-        count = len(wall_ns)
-        return StepMeasurements(
-            kinds=self.kinds[:count],
-            wall_ns=wall_ns,
-            load_ns=self.load_ns[:count],
-            loss=self._losses.values(count),
-            writing_ns=self._profiler.writing_ns,
-            pauses=self.pauses.all(),
-            earlier_pauses=self.pauses.earlier(),
-            omitted=self._ended - len(self.kinds),
-        )
+        return self._measures.measured(wait, self._profiler.writing_ns, self.pauses)
 
     def beside(self, ranks: RankGroup, folder: Path, schedule: Schedule, first_step: int) -> "Recording":
         """Return what records steps of the same run into another folder, as this one does."""
@@ -421,32 +403,17 @@ class Recording:
         return beside
 
     def typical_step_ns(self, first: int) -> float | None:
-        """Return the median time (ns) of the steps from `first` on, without waiting for the device; None if unknown.
-
-        Of steps without the profiler, if there are any.
-        """
-        wall_ns = self._clock.wall_ns(wait=False)
-        known = list(zip(self.kinds[first:], wall_ns[first:], strict=False))
-        plain = [ns for kind, ns in known if kind == "plain"]
-        return median(plain or [ns for _, ns in known]) if known else None
+        return self._measures.typical_ns(first)
 
     def last_loss(self) -> float | None:
-        """Return the loss of the last step; None if there is none, or if reading it would wait for the device."""
-        return self._losses.last()
+        return self._measures.last_loss()
 
     def _kind(self, step: int) -> StepKind:
         kind = step_kind(self._schedule, step, prepared=prepared_steps())
         return self.kind_in_progress if self.kind_in_progress is not None and kind == "plain" else kind
 
-    @property
-    def _measures_step(self) -> bool:
-        """Whether the step in progress is measured for the manifest."""
-        return self._most_steps is None or self._ended < self._most_steps
-
     def _begin_step(self) -> None:
-        if self._measures_step:
-            self._clock.begin()
-        self._paused_ns = self.pauses.total_ns
+        self._measures.begin(self.pauses.total_ns)
         for listener in self.listeners:
             listener.begin_step()
 
@@ -462,7 +429,7 @@ class Recording:
 
     def _on_stopped(self) -> None:
         """Read what the device has computed; the warm-up steps that count were recorded like active ones."""
-        self._losses.read()
+        self._measures.read_losses()
         first, last = (step - self._first_step for step in self._profiler.steps)
         self.kinds[first : last + 1] = ["active"] * (last + 1 - first)
 

@@ -1,7 +1,9 @@
-"""Records the ranks that a script starts itself with `multiprocessing`: by `mp.spawn`, or as forked processes.
+"""Records the ranks that a script starts itself: with `multiprocessing`, or by running itself again with `subprocess`.
 
-A child gets its own recorder once it imports torch. Its rank is that of its process group; without one it is a run of
-its own. A forked child inherits the hook; a spawned one gets it with the data that prepares its interpreter.
+The rank of a child is that of its process group; without one it is a run of its own. By `mp.spawn`, or as a forked
+process, it gets its own recorder once it imports torch: a forked child inherits the hook, a spawned one gets it with
+the data that prepares its interpreter. One that runs the script again, as Lightning's launcher does, runs under
+perfkit, with the options of this process.
 """
 
 import multiprocessing.process
@@ -10,6 +12,7 @@ import multiprocessing.util
 import os
 import pickle
 import secrets
+import subprocess
 import sys
 import tempfile
 import time
@@ -21,20 +24,73 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from perfkit.base.atomic_write import temporary_prefix
+from perfkit.base.process import child_python
 from perfkit.errors import RunError
 from perfkit.options.script import ScriptConfig
 from perfkit.record.import_hook import run_after_import
+from perfkit.record.script.module_run import ModuleName
 
 if TYPE_CHECKING:
     from perfkit.record.script.recorder import ScriptRecorder
 
-_ADOPT: Final = """
+
+_OTHER_PROGRAM: Final = ("executable", "shell", "preexec_fn")
+"""Options of `subprocess.Popen` with which a command may not be what it looks like."""
+
+
+def follow_reruns(script: str, options: Sequence[str], trace_dir: str) -> None:
+    """Run this script under perfkit wherever this process starts it again."""
+    # The script may change the working directory and the search path.
+    path = Path(script).absolute()
+    if not isinstance(script, ModuleName):
+        options = [str(path) if word == script else word for word in options]
+    folder = ["--trace-dir", str(Path(trace_dir).absolute())]
+    under_perfkit = [*child_python("perfkit.__main__", "start"), *options, *folder, "--"]
+    start = subprocess.Popen.__init__
+
+    def started(process: Any, args: Any, *positional: Any, **named: Any) -> None:
+        rest = None
+        if not positional and not any(named.get(name) for name in _OTHER_PROGRAM) and _finds_perfkit(named.get("env")):
+            rest = _arguments_of_script(args, script, path, named.get("cwd"))
+        start(process, args if rest is None else [*under_perfkit, *rest], *positional, **named)
+        process.args = args
+
+    subprocess.Popen.__init__ = started  # type: ignore[assignment, method-assign]
+
+
+def _finds_perfkit(environment: Any) -> bool:
+    """Return whether a child with this environment imports what this process imports."""
+    if environment is None:
+        return True
+    return all(environment.get(name) == os.environ.get(name) for name in ("PYTHONPATH", "PYTHONHOME"))
+
+
+def _arguments_of_script(command: Any, script: str, path: Path, folder: Any) -> list[str] | None:
+    """Return the script's arguments if a command, in a folder, runs it with this interpreter; else None."""
+    if not isinstance(command, list | tuple) or not all(isinstance(word, str | os.PathLike) for word in command):
+        return None
+    words = [os.fspath(word) for word in command]
+    if words[:1] != [sys.executable] or not all(isinstance(word, str) for word in words):
+        return None
+    if isinstance(script, ModuleName):
+        return words[3:] if words[1:3] == ["-m", str(script)] else None
+    return words[2:] if len(words) > 1 and _is_at(path, Path(os.fsdecode(folder or ""), words[1])) else None
+
+
+def _is_at(path: Path, name: Path) -> bool:
+    try:
+        return name.absolute() == path
+    except OSError:  # the working directory has been removed
+        return False
+
+
+_RECORD_SPAWNED: Final = """
 try:
-    from perfkit.record.script.child_processes import adopt
+    from perfkit.record.script.child_processes import record_spawned
 except ImportError:
     pass
 else:
-    adopt(settings)
+    record_spawned(settings)
 """
 """Run in a spawned child before its `sys.path` is set: the child must also start if perfkit is not found."""
 _own_recordings: Final[set[int]] = set()
@@ -76,7 +132,7 @@ def follow_children(settings: ChildSettings, is_free: Callable[[], bool] = lambd
             it, and is left alone.
     """
     prepare = multiprocessing.spawn.get_preparation_data
-    multiprocessing.spawn.get_preparation_data = lambda name: {**prepare(name), "perfkit": _Passenger(settings)}
+    multiprocessing.spawn.get_preparation_data = lambda name: {**prepare(name), "perfkit": _SpawnedSettings(settings)}
     bootstrap = multiprocessing.process.BaseProcess._bootstrap  # type: ignore[attr-defined]
 
     def recorded_bootstrap(process: Any, *args: Any, **kwargs: Any) -> int:
@@ -95,19 +151,19 @@ def records_itself() -> bool:
     return os.getpid() in _own_recordings
 
 
-def adopt(settings: bytes) -> None:
+def record_spawned(settings: bytes) -> None:
     """Record this process, a spawned child, and its own children."""
     follow_children(pickle.loads(settings))  # noqa: S301  # from the parent, as everything in this pickle
 
 
-class _Passenger:
-    """Travels in the data that prepares a spawned child, and calls `adopt` when that is unpickled."""
+class _SpawnedSettings:
+    """Is part of the data that prepares a spawned child, and calls `record_spawned` when that is unpickled."""
 
     def __init__(self, settings: ChildSettings) -> None:
         self._settings = pickle.dumps(settings)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return exec, (_ADOPT, {"settings": self._settings})
+        return exec, (_RECORD_SPAWNED, {"settings": self._settings})
 
 
 class _Child:

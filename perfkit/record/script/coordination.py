@@ -33,14 +33,14 @@ T = TypeVar("T")
 _PREFIX: Final = "perfkit/script"
 _JOIN_S: Final = 0.5
 """How long to wait for ranks that have not stepped yet: a rank that takes part has done so several steps before."""
-_COME_S: Final = 2.0
+_ARRIVAL_S: Final = 2.0
 """How long to wait for ranks to come to a barrier, or to begin to write the trace before it."""
 _POLL_S_PER_RANK: Final = 0.0001
 """Limits the load on the process that hosts the store."""
-_LOOK_S: Final = 1.0
-"""How often a rank that waits looks whether another one has ended."""
-_LOOK_S_PER_RANK: Final = 0.03
-"""Each look reads a small file of every rank."""
+_CHECK_S: Final = 1.0
+"""How often a rank that waits checks whether another one has ended."""
+_CHECK_S_PER_RANK: Final = 0.03
+"""Each check reads a small file of every rank."""
 
 
 class FolderExchange(ABC):
@@ -223,7 +223,7 @@ class ScriptRankGroup:
         """Wait for the other ranks; returns which have not come, None if all have."""
         if not self._wait_for("joined", _JOIN_S):
             return "not all ranks have stepped under perfkit, and those are not waited for"
-        if not self._wait_for(f"coming/{barrier}", _COME_S):
+        if not self._wait_for(f"coming/{barrier}", _ARRIVAL_S):
             return self._name_ended() or "the ranks do not step together"
         if not self._wait_for(f"arrived/{barrier}", self._timeout.total_seconds()):
             return self._name_ended() or "another rank has not finished writing its trace"
@@ -256,7 +256,7 @@ class ScriptRankGroup:
         """
         begin = looked = time.monotonic()
         poll_s = max(0.002, self.world_size * _POLL_S_PER_RANK)
-        look_s = max(_LOOK_S, self.world_size * _LOOK_S_PER_RANK)
+        look_s = max(_CHECK_S, self.world_size * _CHECK_S_PER_RANK)
         while self._store is not None and not self._store.check([f"all/{what}"]):
             now = time.monotonic()
             if now > begin + limit_s:

@@ -128,12 +128,12 @@ class FirstStepWatch:
             self._stopped.set()
 
     def _watch(self) -> None:
-        begin_s, looked, pause = None, time.monotonic(), WATCH_S
+        begin_s, checked, pause = None, time.monotonic(), WATCH_S
         while not self._stopped.wait(pause):
             now = time.monotonic()
-            if begin_s is not None and (self._is_busy() or now - looked > 3 * pause + 1):  # it did not run meanwhile
-                begin_s += now - looked
-            looked = now
+            if begin_s is not None and (self._is_busy() or now - checked > 3 * pause + 1):  # it did not run meanwhile
+                begin_s += now - checked
+            checked = now
             try:
                 found = self._exchange()
                 if found.store is None or found.exchange is None:  # no process group, or one of a single rank

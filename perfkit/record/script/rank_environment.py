@@ -9,12 +9,11 @@ import contextlib
 import os
 import shutil
 import socket
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from perfkit.base.polling import POLL_S, wait_until
+from perfkit.base.polling import SHARED_POLL_S, WATCH_S, wait_until
 from perfkit.errors import LaunchEnvironmentError
 from perfkit.record.distributed.host_address import own_address
 from perfkit.record.distributed.known_launchers import find_launcher
@@ -27,8 +26,6 @@ VARIABLES: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """If the user has set one of these, none is set here."""
 
 _COMPLETE_LAUNCHERS: Final = ("perfkit", "torchrun")
-_LONGEST_POLL_S: Final = 0.5
-"""Limits the load of thousands of ranks on one file system."""
 
 _variables_set: set[str] = set()
 _reserved_sockets: list[int] = []
@@ -134,14 +131,8 @@ def _reserve_port() -> int:
 def _read_endpoint(folder: Path, info: RankInfo, timeout_ns: int) -> str:
     """Return the text of this rank's file, and remove it; the last rank to do so removes the folder."""
     file = folder / str(info.rank)
-    deadline, pause_s = time.monotonic() + timeout_ns / 1e9, POLL_S
-    while time.monotonic() < deadline:
-        try:
-            endpoint = file.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            time.sleep(pause_s)
-            pause_s = min(1.5 * pause_s, _LONGEST_POLL_S)
-            continue
+    if wait_until(file.exists, timeout_ns / 1e9, SHARED_POLL_S):
+        endpoint = file.read_text(encoding="utf-8")
         file.unlink(missing_ok=True)  # rank 0 waits no longer, and removes all
         with contextlib.suppress(OSError):  # other ranks' files are still there
             folder.rmdir()
@@ -154,7 +145,7 @@ def _read_endpoint(folder: Path, info: RankInfo, timeout_ns: int) -> str:
 
 def _warn_of_missing_ranks(folder: Path, timeout_ns: int) -> None:
     """Print after the timeout which ranks have not started: the script's own wait for them may be much longer."""
-    wait_until(lambda: not folder.is_dir(), timeout_ns / 1e9, _LONGEST_POLL_S)
+    wait_until(lambda: not folder.is_dir(), timeout_ns / 1e9, WATCH_S)
     try:
         missing = sorted(int(file.name) for file in folder.iterdir())
     except (OSError, ValueError):  # it is gone, or the file system has created its own file there

@@ -15,39 +15,32 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from perfkit.base.polling import wait_until
-from perfkit.errors import RunError, StoreError, UsageError
-from perfkit.options.conditions import CaptureRules
+from perfkit.errors import RunError, StoreError
 from perfkit.options.schedule import default_steps, step_kind
 from perfkit.options.script import ScriptConfig
-from perfkit.record.distributed.topology import Topology, device_in_use
+from perfkit.record.distributed.topology import device_in_use
 from perfkit.record.endings import TerminatedError
 from perfkit.record.hangs.messages import count_messages
 from perfkit.record.hangs.worker_stacks import follow_forks
 from perfkit.record.lifecycle.failure_guard import fail_with_parent, record_failure
-from perfkit.record.messages import one_line, print_warning
-from perfkit.record.on_demand.agent import CaptureAgent
 from perfkit.record.recording.cycle_recorder import has_profiled
-from perfkit.record.recording.loader_watch import prepared_steps, stop_watching_loaders, watch_loaders
-from perfkit.record.recording.manifest_writer import RunDescription, create_run
-from perfkit.record.recording.pause_log import PauseLog
-from perfkit.record.recording.profiler_options import ProfilerOptions
+from perfkit.record.recording.loader_watch import stop_watching_loaders, watch_loaders
+from perfkit.record.recording.manifest_writer import create_run
 from perfkit.record.recording.recording import Recording
-from perfkit.record.recording.side_profilers import make_recorders
+from perfkit.record.run_listeners import FollowedRun, listen
 from perfkit.record.script.coordination import RankExchange, ScriptRankGroup, find_ranks
 from perfkit.record.script.first_step import BegunRun, FirstStepWatch, RunBeginning
 from perfkit.record.script.hang_watch import ScriptHangWatch
-from perfkit.record.script.hooks.exit_hook import before_exit_at_once
+from perfkit.record.script.hooks.ending_hooks import SigtermHook, before_exit_at_once
 from perfkit.record.script.hooks.pass_hooks import Annotations, BackwardPasses, ForwardPasses
-from perfkit.record.script.hooks.script_pauses import ScriptPauses
-from perfkit.record.script.hooks.sigterm_hook import SigtermHook
+from perfkit.record.script.hooks.script_pauses import ScriptPauses, UnrecordedPauses
 from perfkit.record.script.hooks.torch_hooks import (
     after_gradients,
     after_optimizer_step,
@@ -57,17 +50,18 @@ from perfkit.record.script.hooks.torch_hooks import (
     device_of,
     in_backward,
 )
-from perfkit.record.script.manifest_assembly import UNKNOWN_FIELDS, script_topology
+from perfkit.record.script.manifest_assembly import script_topology
 from perfkit.record.script.marker import on_step
-from perfkit.record.script.outcome import OutcomeReporter
+from perfkit.record.script.outcome import OutcomeReporter, count_steps, explain_no_steps
 from perfkit.record.script.rank_environment import launcher_rank
 from perfkit.record.script.samples import SampleCounter
-from perfkit.record.script.script_monitor import ScriptMonitor
-from perfkit.record.script.script_run import ScriptRun
+from perfkit.record.script.script_run import ScriptRun, describe_run, make_recording, possible_captures
 from perfkit.record.script.step_counter import StepCounter
-from perfkit.record.script.step_messages import count_steps, explain_no_steps
 from perfkit.record.step_listener import PauseState
 from perfkit.storage.run_folder import read_manifest
+
+if TYPE_CHECKING:
+    from perfkit.record.monitor.step_monitor import StepMonitor
 
 TIMED_AFTER: Final = 100
 """Steps that are timed after the schedule: enough for a median, and a bound on what is kept in memory."""
@@ -107,7 +101,8 @@ class ScriptRecorder:
         self._device: torch.device | None = None
         self._pause_state = PauseState()
         self._pauses = ScriptPauses(self._pause_keeper, self._pause_state)
-        self._monitor = ScriptMonitor(config, self._pause_state, begin_ns)
+        self._unrecorded = UnrecordedPauses(self._pause_state, self._steps)
+        self._monitor = self._begin_monitor()
         self._outcome = OutcomeReporter(script, config)
         self._busy = False
         self._over = False
@@ -136,7 +131,8 @@ class ScriptRecorder:
         try:
             follow_forks()
             count_messages()
-            self._monitor.install()  # first, so that what ends a step ends the optimizer's part of it before
+            if self._monitor is not None:
+                self._monitor.install()  # first, so that what ends a step ends the optimizer's part of it before
             after_optimizer_step(self._on_optimizer_step)
             after_scaler_step(self._on_scaler_step)
             around_backward(self._backward.begin, self._backward.end)
@@ -161,7 +157,8 @@ class ScriptRecorder:
         if os.getpid() != self._pid:
             return
         self._has_ended = True
-        self._monitor.close()
+        if self._monitor is not None:
+            self._monitor.close()
         self._stop_first_step()
         run = self._run
         if run is None:
@@ -178,7 +175,7 @@ class ScriptRecorder:
             run.fail_at_once(error or RunError("ended"))
             return
         with self._errors_contained():
-            run.end_captures(error)
+            run.recording.end_followers(error)
             self._stop(run, error)
             run.complete(error, self._counter, self._outcome)
 
@@ -199,12 +196,26 @@ class ScriptRecorder:
         if self._first_step is not None:
             self._first_step.stop()
 
-    def _pause_keeper(self) -> Recording | ScriptMonitor | None:
+    def _steps(self) -> int:
+        return 0 if self._run is None else self._run.recording.steps
+
+    def _begin_monitor(self) -> "StepMonitor | None":
+        """Begin the monitor, if there is to be one: its first step begins with the script."""
+        if self._config.monitor_limit is None:
+            return None
+        from perfkit.record.monitor.step_monitor import StepMonitor  # needs more of torch than the recording
+
+        monitor = StepMonitor(self._config.monitor_limit, self._pause_state)
+        monitor.losses.wanted = True
+        monitor.begin_step(self._begin_ns)
+        return monitor
+
+    def _pause_keeper(self) -> Recording | UnrecordedPauses | None:
         if self._run is None:
-            return None if self._monitor.monitor is None else self._monitor
-        if not self._over or self._busy:
-            return self._monitor if self._busy else self._run.recording
-        return self._run.captures.recording_in_progress or self._monitor
+            return None if self._monitor is None else self._unrecorded
+        if self._busy:
+            return self._unrecorded
+        return (self._run.captures.recording_in_progress or self._unrecorded) if self._over else self._run.recording
 
     def _on_optimizer_step(self, optimizer: Optimizer) -> None:
         self._pauses.trains()
@@ -226,7 +237,7 @@ class ScriptRecorder:
             self._note(module, self._counter.after_forward)
 
     def _on_marker(self, samples: int | None) -> None:
-        self._samples.note_told(samples)
+        self._samples.note_given(samples)
         self._note(None, self._counter.after_marker)
 
     def _note(self, subject: Any, ends_step: Callable[[], bool]) -> None:
@@ -251,15 +262,11 @@ class ScriptRecorder:
     def _step_ended(self) -> None:
         run = self._run
         self._samples.end_step()
-        own = "plain" if self._over else step_kind(self._schedule, self._monitor.steps, prepared=prepared_steps())
-        captured = None if run is None else run.recording.kind_in_progress
-        self._monitor.end_step(captured or own)
         if not self._over:
             self._pauses.trains()  # a step that ends in an "evaluation" is one of a model that is evaluated only
             self._end_step()
         elif run is not None:
             self._end_unrecorded_step(run)
-        self._monitor.begin_step()
 
     def _end_step(self) -> None:
         with self._errors_contained():
@@ -335,14 +342,18 @@ class ScriptRecorder:
         ranks, folder, hangs = self._beginning.get()
         device = self._device or device_in_use()
         topology = script_topology(ranks.info, device)
-        recording = self._make_recording(ranks, device, folder)
-        self._monitor.open(recording, self._config, topology.local_rank, device)
-        rules = self._capture_rules(topology, ranks)
-        captures = CaptureAgent(recording, topology, self._schedule, rules, lambda: self._monitor.last_load_ns)
-        recording.listeners += [captures, hangs]
+        recording = make_recording(self._config, ranks, device, folder, self._pause_state)
+        monitor = self._monitor
+        rules = possible_captures(self._config, topology, ranks)
+        load_ns = (lambda: None) if monitor is None else (lambda: monitor.last_data_ns)
+        followed = FollowedRun(recording, topology, self._config, self._schedule, None, rules, load_ns)
+        captures = listen(followed, None, hangs)
         self._run = ScriptRun(recording, ranks, topology, hangs, captures, cold_ns, self._samples)
         self._sigterm.install()
         recording.begin()
+        if monitor is not None:  # not before: its step in progress has begun with the script
+            monitor.open(folder, recording.rank, recording.world_size, device)
+            recording.listeners.insert(0, monitor)
         return self._run
 
     def _find_ranks(self) -> RankExchange:
@@ -353,51 +364,15 @@ class ScriptRecorder:
         barriers = 0 if self._schedule is None else 2 * self._schedule.repeat
         ranks = ScriptRankGroup(*self._find_ranks(), barriers, timeout)
         topology = script_topology(ranks.info, self._device or device_in_use())
-        description = self._describe_run()
+        script = {"script": self._script, "arguments": self._arguments}
+        counted = {} if self._counter.counted is None else {"optimizer": self._counter.counted.class_name}
+        description = describe_run(self._config, script | counted)
         folder = ranks.agree_on_folder(
             lambda: create_run(ranks.world_size, topology, description, self._trace_dir, self._config.name)
         )
         fail_with_parent(lambda: folder, ranks.rank)
         hangs = ScriptHangWatch(folder, ranks.rank, ranks.world_size, self._config, self._is_busy)
         return BegunRun(ranks, folder, hangs)
-
-    def _make_recording(self, ranks: ScriptRankGroup, device: torch.device, folder: Path) -> Recording:
-        options = {name: getattr(self._config, name) for name in ProfilerOptions.__struct_fields__}
-        recording = Recording(
-            ranks,
-            device,
-            folder,
-            self._schedule,
-            options=ProfilerOptions(**options),
-            workload=self._config.workload,
-            source=self._config.source,
-            recorders=make_recorders(self._config),
-            sampling=self._config.sampling,
-        )
-        recording.pauses = PauseLog(self._pause_state)
-        return recording
-
-    def _capture_rules(self, topology: Topology, ranks: ScriptRankGroup) -> CaptureRules:
-        """Return the conditions of captures; what a script's ranks and device rule out is told once, and left out."""
-        rules = self._config.capture_rules
-        try:
-            rules.refuse_unseen_waits(ranks.world_size, topology.device)
-        except UsageError as error:
-            if ranks.rank == 0:
-                print_warning(one_line(error))
-            return msgspec.structs.replace(rules, conditions=tuple(c for c in rules.conditions if c != rules.late))
-        return rules
-
-    def _describe_run(self) -> RunDescription:
-        config: dict[str, Any] = {"script": self._script, "arguments": self._arguments}
-        if self._counter.counted is not None:
-            config["optimizer"] = self._counter.counted.class_name
-        return RunDescription(
-            workload=self._config.workload,
-            source=self._config.source,
-            config=config | msgspec.to_builtins(self._config),
-            unknown=UNKNOWN_FIELDS,
-        )
 
     def _on_exit_at_once(self, code: int) -> None:
         """Write what is known, in another thread than that of the steps: what runs there must not be stopped."""
@@ -435,9 +410,9 @@ class ScriptRecorder:
             return
         reason = explain_no_steps(self._config, self._counter, list(self._forward.seen))
         self.missed = reason.missed
-        place = launcher_rank()
-        if place.rank == 0:
-            self._outcome.report_nothing_recorded(reason, one_of_several=place.world_size > 1)
+        own = launcher_rank()
+        if own.rank == 0:
+            self._outcome.report_nothing_recorded(reason, one_of_several=own.world_size > 1)
 
     @contextmanager
     def _errors_contained(self) -> Iterator[None]:
@@ -463,5 +438,7 @@ class ScriptRecorder:
         with suppress(Exception):  # what is broken stays broken
             run.ranks.stop_waiting()
             run.recording.end_schedule(write=False)
+        if self._monitor is not None:  # it goes on: the step in progress begins now
+            self._monitor.begin_step()
         with suppress(Exception):
             record_failure(run.recording.folder, run.ranks.rank, error, None)

@@ -43,7 +43,6 @@ class ReplicaChecks:
         self._optimizer: weakref.ref[Optimizer] | None = None
 
     def note_batch(self, batch: Any) -> None:
-        """Note a batch of a loader."""
         if len(self._batches) < self._left:
             self._batches.append(_hash_of(tuple(batch) if isinstance(batch, list | tuple) else (batch,)))
 

@@ -34,15 +34,60 @@ from perfkit.record.lifecycle.local_launch import is_child, launch, refuse_insid
 from perfkit.record.lifecycle.parent_watch import exit_with_parent
 from perfkit.record.messages import one_line, print_status, print_warning
 from perfkit.record.recording.side_profilers import check_recorders
-from perfkit.record.script.child_processes import follow_children, make_settings, records_itself, take_note
+from perfkit.record.script.child_processes import (
+    follow_children,
+    follow_reruns,
+    make_settings,
+    records_itself,
+    take_note,
+)
 from perfkit.record.script.hooks.marked_loading import MarkedModules, compile_marked, has_matched, mark_annotations
 from perfkit.record.script.module_run import ModuleName, prepare_module
-from perfkit.record.script.own_frames import remove_own_frames
 from perfkit.record.script.rank_environment import launcher_rank, set_rank_environment
-from perfkit.record.script.reruns import follow_reruns
 
 if TYPE_CHECKING:
     from perfkit.record.script.recorder import ScriptRecorder
+
+
+_OWN: Final = tuple(
+    str(Path(__file__).parents[1] / part)
+    for part in ("script", "monitor", "autograd_engine.py", "recording/loader_fetches.py", "recording/loader_watch.py")
+)
+_COMPILER: Final = str(Path("torch", "_dynamo", "eval_frame.py"))
+"""Its function around a hook that is not to be compiled."""
+
+
+def remove_own_frames(error: BaseException) -> None:
+    """Remove perfkit's frames from an error, and from those that led to it."""
+    seen: set[int] = set()
+    chain = [error]
+    while chain:
+        current = chain.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        current.__traceback__ = _without_own(current.__traceback__)
+        chain += [linked for linked in (current.__cause__, current.__context__) if linked is not None]
+
+
+def _without_own(trace: TracebackType | None) -> TracebackType | None:
+    frames: list[TracebackType] = []
+    while trace is not None:
+        frames.append(trace)
+        trace = trace.tb_next
+    kept = [frame for frame in frames if not _is_own(frame)]
+    rest: TracebackType | None = None
+    for frame in reversed(kept):
+        frame.tb_next = rest
+        rest = frame
+    return rest
+
+
+def _is_own(frame: TracebackType) -> bool:
+    """Return whether a frame is perfkit's, or the compiler's function around a hook of perfkit's."""
+    file, inner = frame.tb_frame.f_code.co_filename, frame.tb_next
+    return file.startswith(_OWN) or (file.endswith(_COMPILER) and inner is not None and _is_own(inner))
+
 
 _LOOPBACK: Final = "127.0.0.1"
 _NO_MPI: Final = (

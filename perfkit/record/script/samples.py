@@ -5,7 +5,6 @@ is, while the first dimension of a model's input may be another (time, for some 
 only in recorded steps: modules that are compiled while their calls are hooked are compiled again once they are not.
 """
 
-import functools
 import operator
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -16,6 +15,7 @@ from msgspec import Struct
 from torch import nn
 from torch.utils.data import dataloader
 
+from perfkit.record.patching import Function, wrap_function
 from perfkit.record.script.replica_checks import ReplicaChecks, tensors_in
 from perfkit.records.manifest import ReplicaCheck, SamplesFrom
 
@@ -37,11 +37,11 @@ UNKNOWN_SAMPLES: Final = StepSamples()
 class SampleCounter:
     """Counts the samples of the steps of this process."""
 
-    def __init__(self, told: int | None, *, check_replicas: bool = True) -> None:
+    def __init__(self, given: int | None, *, check_replicas: bool = True) -> None:
         self.checks = ReplicaChecks(enabled=check_replicas)
-        self._option = told
-        self._told = self._times_told = 0
-        self._told_in_step: int | None = None
+        self._option = given
+        self._given = self._times_given = 0
+        self._given_in_step: int | None = None
         self._batches: list[dict[int, int | None]] = []
         self._inputs: list[dict[int, int | None]] = []
         self._undo: Callable[[], None] | None = None
@@ -54,22 +54,17 @@ class SampleCounter:
 
     def attach(self) -> None:
         """Count the batches of torch's data loaders, as long as wanted."""
-        owner: Any = dataloader._BaseDataLoaderIter
-        following = owner.__next__
 
-        @functools.wraps(following)
-        def hooked(iterator: Any) -> Any:
-            batch = following(iterator)
-            with suppress(Exception):  # the outermost boundary: beyond it is the script
-                self.note_batch(iterator, batch)
-            return batch
+        def around(following: Function) -> Function:
+            def hooked(iterator: Any) -> Any:
+                batch = following(iterator)
+                with suppress(Exception):  # the outermost boundary: beyond it is the script
+                    self.note_batch(iterator, batch)
+                return batch
 
-        def undo() -> None:
-            if owner.__next__ is hooked:
-                owner.__next__ = following
+            return hooked
 
-        owner.__next__ = hooked
-        self._undo = undo
+        self._undo = wrap_function(dataloader._BaseDataLoaderIter, "__next__", around)
 
     def note_batch(self, iterator: Any, batch: Any = None) -> None:
         """Note a batch of a loader; one that is loaded without gradients is not trained on."""
@@ -86,17 +81,16 @@ class SampleCounter:
                     _add(self._inputs[-1], id(module), _first_dimension(inputs))
                 self.checks.note_inputs(inputs)
 
-    def note_told(self, samples: int | None) -> None:
+    def note_given(self, samples: int | None) -> None:
         """Note what `perfkit.step(samples=…)` says of the step that it ends."""
         with suppress(TypeError):  # no whole number
-            self._told_in_step = None if samples is None else max(1, operator.index(samples))
+            self._given_in_step = None if samples is None else max(1, operator.index(samples))
 
     def end_step(self) -> None:
-        """Note the end of a step."""
-        if self._told_in_step is not None:
-            self._told += self._told_in_step
-            self._times_told += 1
-            self._told_in_step = None
+        if self._given_in_step is not None:
+            self._given += self._given_in_step
+            self._times_given += 1
+            self._given_in_step = None
         if self.is_counting:
             self._begin_step()
         if not self.is_counting and self._undo is not None:
@@ -107,8 +101,8 @@ class SampleCounter:
         """Return the samples of a step as far as they are known by now."""
         if self._option is not None:
             return StepSamples(count=self._option, source="told")
-        if self._times_told:
-            return StepSamples(count=round(self._told / self._times_told), source="told")
+        if self._times_given:
+            return StepSamples(count=round(self._given / self._times_given), source="told")
         for counted, source in ((self._batches, "loader"), (self._inputs, "forward")):
             if (count := _agreed(counted)) is not None:
                 return StepSamples(count=count, source=source)  # type: ignore[arg-type]  # one of them

@@ -1,32 +1,82 @@
 """The recording of a script on one rank, from the end of its first step to what it leaves in the run's folder."""
 
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import msgspec
+import torch
 
-from perfkit.errors import RunError
+from perfkit.errors import RunError, UsageError
+from perfkit.options.conditions import CaptureRules
+from perfkit.options.script import ScriptConfig
 from perfkit.record.distributed.topology import Topology
 from perfkit.record.endings import exit_cause
 from perfkit.record.lifecycle.failure_guard import record_failure
+from perfkit.record.messages import one_line, print_warning
 from perfkit.record.on_demand.agent import CaptureAgent
-from perfkit.record.recording.manifest_writer import StepMeasurements, rank_record
+from perfkit.record.recording.manifest_writer import RunDescription, StepMeasurements, rank_record
+from perfkit.record.recording.pause_log import PauseLog
+from perfkit.record.recording.profiler_options import ProfilerOptions
 from perfkit.record.recording.recording import Recording
+from perfkit.record.recording.side_profilers import make_recorders
 from perfkit.record.script.coordination import ScriptRankGroup
-from perfkit.record.script.first_cause import Cause, cause_of_end, find_first_cause
-from perfkit.record.script.hang_watch import ScriptHangWatch
+from perfkit.record.script.hang_watch import Cause, ScriptHangWatch, cause_of_end, find_first_cause
 from perfkit.record.script.manifest_assembly import (
+    UNKNOWN_FIELDS,
     assemble_manifest,
     fields_of_failed,
     read_exit_records,
     remove_exit_records,
     write_exit_record,
 )
-from perfkit.record.script.outcome import OutcomeReporter
+from perfkit.record.script.outcome import OutcomeReporter, describe_steps
 from perfkit.record.script.samples import SampleCounter
 from perfkit.record.script.step_counter import StepCounter
-from perfkit.record.script.step_messages import describe_steps
+from perfkit.record.step_listener import PauseState
 from perfkit.records.manifest import RankRecord, StepKind
 from perfkit.storage.run_folder import FAILURE_NAME, read_failure, read_manifest
+
+
+def make_recording(
+    config: ScriptConfig, ranks: ScriptRankGroup, device: torch.device, folder: Path, pauses: PauseState
+) -> Recording:
+    options = {name: getattr(config, name) for name in ProfilerOptions.__struct_fields__}
+    recording = Recording(
+        ranks,
+        device,
+        folder,
+        config.plan,
+        options=ProfilerOptions(**options),
+        workload=config.workload,
+        source=config.source,
+        recorders=make_recorders(config),
+        sampling=config.sampling,
+    )
+    recording.pauses = PauseLog(pauses)
+    return recording
+
+
+def possible_captures(config: ScriptConfig, topology: Topology, ranks: ScriptRankGroup) -> CaptureRules:
+    """Return the conditions of captures; what a script's ranks and device rule out is reported, and left out."""
+    rules = config.capture_rules
+    try:
+        rules.refuse_unseen_waits(ranks.world_size, topology.device)
+    except UsageError as error:
+        if ranks.rank == 0:
+            print_warning(one_line(error))
+        return msgspec.structs.replace(rules, conditions=tuple(c for c in rules.conditions if c != rules.late))
+    return rules
+
+
+def describe_run(config: ScriptConfig, script: dict[str, Any]) -> RunDescription:
+    """Return what is run; `script` has what the options do not."""
+    return RunDescription(
+        workload=config.workload,
+        source=config.source,
+        config=script | msgspec.to_builtins(config),
+        unknown=UNKNOWN_FIELDS,
+    )
 
 
 class ScriptRun:
@@ -62,13 +112,6 @@ class ScriptRun:
         record_failure(self.recording.folder, cause.rank, cause.error, None)
         self.captures.run_failed()
         remove_exit_records(self.recording.folder)
-
-    def end_captures(self, error: BaseException | None) -> None:
-        """Take no more requests; after an error a capture waits for no device."""
-        if error is None:
-            self.captures.end()
-        else:
-            self.captures.fail(error)
 
     def stop(self, error: BaseException | None) -> None:
         """Stop recording and timing; the run's folder is completed when the script ends."""
@@ -115,7 +158,7 @@ class ScriptRun:
             write_exit_record(folder, record, measured.kinds, self._samples.result(), code=code)
         self.hangs.stop(None)
         if self.captures.recording_in_progress is None:  # else the steps that it has recorded are lost
-            self.end_captures(SystemExit(code) if code else None)
+            self.recording.end_followers(SystemExit(code) if code else None)
         if not has_failed:
             outcome.prints_answer = False
             self._complete_ended(counter, outcome)

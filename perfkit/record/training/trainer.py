@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
+from perfkit.options.mesh import MeshLayout
 from perfkit.options.run import RunConfig
 from perfkit.record.distributed.rank_group import ProcessRankGroup
 from perfkit.record.recording.manifest_writer import checksum_on_all_ranks
@@ -63,12 +64,7 @@ class Trainer:
         plain = run.dp == "ddp" and list(layout.sizes) == ["dp"]  # DDP over all ranks needs no mesh
         self._mesh = None if plain else make_device_mesh(layout, self._device.type, run.timeout_delta)
         self._strategy = STRATEGIES.load(run.dp)(run, self._mesh)
-        self._pipeline: Pipeline | None = None
-        if self._mesh is not None and "pp" in layout.sizes:
-            from perfkit.record.training import pipeline  # takes time to import
-
-            assert isinstance(workload, PipelineParallel)  # noqa: S101  # the options were checked
-            self._pipeline = pipeline.Pipeline(workload, run, layout, self._mesh, model, workload.layers)
+        self._pipeline = self._make_pipeline(layout, model)
         bare = [model] if self._pipeline is None else self._pipeline.modules
         parts = {
             own: part
@@ -78,11 +74,7 @@ class Trainer:
         mixtures = workload.expert_layers(model) if isinstance(workload, ExpertParallel) else []
         self.experts = Experts(mixtures, [*parts], self._mesh) if mixtures and self._pipeline is None else None
         """The mixtures of experts; None if the model has none."""
-        # A single rank's pipeline stages need no averaging; otherwise DDP wraps even one rank (see `worker`).
-        averaged = self._pipeline is None or layout.replicas > 1 or not self._strategy.USES_DDP
-        wrapped = [self._strategy.wrap(module, workload.layers(module)) if averaged else module for module in bare]
-        if self._pipeline is not None:
-            self._pipeline.connect(wrapped)
+        wrapped = self._wrap(bare, layout)
         copies = [] if self._pipeline is None else self._pipeline.tied_copies()
         self._model = wrapped[0] if self._pipeline is None else nn.ModuleList(wrapped)
         self._parameters = TrainedParameters(self._model, self._mesh, parts, copies)
@@ -91,6 +83,23 @@ class Trainer:
         # A disabled scaler passes everything through.
         scaled = run.precision == "float16" and not self._strategy.OWN_PRECISION
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=scaled)
+
+    def _make_pipeline(self, layout: MeshLayout, model: nn.Module) -> "Pipeline | None":
+        if self._mesh is None or "pp" not in layout.sizes:
+            return None
+        from perfkit.record.training import pipeline  # takes time to import
+
+        assert isinstance(self._workload, PipelineParallel)  # noqa: S101  # the options were checked
+        return pipeline.Pipeline(self._workload, self._run, layout, self._mesh, model, self._workload.layers)
+
+    def _wrap(self, bare: list[nn.Module], layout: MeshLayout) -> list[nn.Module]:
+        # A single rank's pipeline stages need no averaging; otherwise DDP wraps even one rank (see `worker`).
+        averaged = self._pipeline is None or layout.replicas > 1 or not self._strategy.USES_DDP
+        layers = self._workload.layers
+        wrapped = [self._strategy.wrap(module, layers(module)) if averaged else module for module in bare]
+        if self._pipeline is not None:
+            self._pipeline.connect(wrapped)
+        return wrapped
 
     def _make_optimization(self, model: nn.Module, replicas: int) -> Optimization:
         factory = self._strategy.optimizer_factory()

@@ -7,7 +7,6 @@ comparison of the two shows communication.
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -26,6 +25,7 @@ from perfkit.record.lifecycle.watchdog import Watchdog
 from perfkit.record.messages import print_warning
 from perfkit.record.process_stat import ProcessIdentity, process_identity
 from perfkit.record.recording.manifest_writer import (
+    MeasuredAtEnd,
     RunDescription,
     StepMeasurements,
     checksum_on_all_ranks,
@@ -37,10 +37,9 @@ from perfkit.record.recording.profiler_options import ProfilerOptions
 from perfkit.record.recording.recording import Recording
 from perfkit.record.recording.side_profilers import check_recorders, make_recorders
 from perfkit.record.recording.throughput import StepWork
-from perfkit.record.run_listeners import ManifestListener, listen
+from perfkit.record.run_listeners import FollowedRun, ManifestListener, listen, watch_steps
 from perfkit.record.step_listener import Recorder
-from perfkit.record.training.checkpoints import Checkpoints
-from perfkit.record.training.evaluation import Evaluation
+from perfkit.record.training.between_steps import Checkpoints, Evaluation
 from perfkit.record.training.file_bandwidth import is_cached, measure_file_bandwidth
 from perfkit.record.training.job import Job
 from perfkit.record.training.progress import progress
@@ -75,11 +74,11 @@ def run_rank(job: Job, debug: bool = False) -> Path | None:
         _warn_of_oversubscription(ranks, topology)
         folder = open_run(ranks, topology, _describe_run(job, ranks.world_size), job.trace_dir, job.run.name)
         guard.folder, guard.current_activity = folder, lambda: ranks.current_activity
-        places = ranks.all_gather(process_identity())
-        watchdog = Watchdog(info.rank, places, folder)
+        processes = ranks.all_gather(process_identity())
+        watchdog = Watchdog(info.rank, processes, folder)
         if job.run.nccl_debug is not None:
             ranks.run_on_all(lambda: collect_log(folder, info.rank))
-        _train(job, ranks, topology, folder, guard, places)
+        _train(job, ranks, topology, folder, guard, processes)
         watchdog.dismiss()
     return folder if info.rank == 0 else None
 
@@ -118,7 +117,7 @@ def _train(
     topology: Topology,
     folder: Path,
     guard: FailureGuard,
-    places: Sequence[ProcessIdentity],
+    processes: Sequence[ProcessIdentity],
 ) -> None:
     device = torch.device(topology.device)
     spec = job.workload.data_spec(job.run.seed)
@@ -137,8 +136,8 @@ def _train(
         work,
         more=lambda: _measured_at_end(job, ranks, recording, trainer, paths[0], cached),
     )
-    samples = work.samples_per_rank(ranks.world_size)
-    captures = listen(recording, topology, job.run, job.run.plan, places, manifest, samples)
+    followed = FollowedRun(recording, topology, job.run, job.run.plan, work.samples_per_rank(ranks.world_size))
+    captures = listen(followed, manifest, watch_steps(recording, job.run, processes))
     guard.stop, guard.run_failed = recording.fail, captures.run_failed
     guard.manifest_fields = manifest.fields_after_failure
     between: list[Callable[[Trainer, Recording], None]] = []
@@ -154,28 +153,30 @@ def _train(
 
 def _measured_at_end(
     job: Job, ranks: ProcessRankGroup, recording: Recording, trainer: Trainer, path: Path | None, cached: bool | None
-) -> dict[str, Any]:
+) -> MeasuredAtEnd:
     """Return what the manifest also has, measured after the last step.
 
     Args:
         path: the first file of samples.
         cached: whether that was in the page cache before the first step; None if unknown.
     """
-    bandwidth = _file_bandwidth(ranks, path)
+    ranks.current_activity = "the end of the run"
+    bandwidth = ranks.run_on(ranks.rank == 0, lambda: _file_bandwidth(path))  # the others wait without a limit
     compiled = None if trainer.compiled is None else trainer.compiled.result(ranks)
     if ranks.rank == 0 and compiled is not None:
         for finding in word_all(compile_findings(compiled, recording.kinds)):
             print_warning(finding.message)
-    return {
-        "checksum": trainer.checksum(ranks),
-        "memory": trainer.memory,
-        "experts": () if trainer.experts is None else trainer.experts.load(ranks),
-        "peak_tflops": job.run.peak_tflops,
-        "device_table": job.run.device_table,
-        "compiled": compiled,
-        "file_bandwidth": bandwidth,
-        "cold_steps": _cold_steps(recording, cached),
-    }
+    return MeasuredAtEnd(
+        checksum=trainer.checksum(ranks),
+        memory=trainer.memory,
+        experts=[] if trainer.experts is None else trainer.experts.load(ranks),
+        compiled=compiled,
+        file_bandwidth=None if isinstance(bandwidth, str) else bandwidth,
+        unknown={"file_bandwidth": bandwidth} if isinstance(bandwidth, str) else {},
+        cold_steps=_cold_steps(recording, cached),
+        peak_tflops=job.run.peak_tflops,
+        device_table=job.run.device_table,
+    )
 
 
 def _step_work(job: Job, ranks: ProcessRankGroup, spec: DataSpec, model: nn.Module) -> StepWork:
@@ -191,22 +192,15 @@ def _step_work(job: Job, ranks: ProcessRankGroup, spec: DataSpec, model: nn.Modu
     )
 
 
-def _file_bandwidth(ranks: ProcessRankGroup, path: Path | None) -> FileBandwidth | str | None:
-    """Let rank 0 measure how fast the samples' file can be read; the others wait for it without a limit.
+def _file_bandwidth(path: Path | None) -> FileBandwidth | str | None:
+    """Return how fast the samples' file can be read, or why that is unknown, which does not fail a trained run.
 
-    Returns:
-        The bandwidth, or the reason why it is unknown, which does not fail a trained run. None on the other ranks, and
-        if there is no file.
+    None if there is no file.
     """
-    ranks.current_activity = "the end of the run"
-
-    def measure() -> FileBandwidth | str | None:
-        try:
-            return None if path is None else measure_file_bandwidth(path)
-        except OSError as error:
-            return f"{path} cannot be read again ({error.strerror or error})"
-
-    return ranks.run_on(ranks.rank == 0, measure)
+    try:
+        return None if path is None else measure_file_bandwidth(path)
+    except OSError as error:
+        return f"{path} cannot be read again ({error.strerror or error})"
 
 
 def _is_cached(path: Path | None) -> bool | None:

@@ -125,10 +125,9 @@ def test_the_first_steps_state_is_the_optimizers(tmp_path: Path) -> None:
     )
     done = execute([*PYTHON[:1], str(script)])
     assert done.returncode == 0, done.stderr
-    assert read_manifest(tmp_path / "own").config["profiler_options"] == [
-        "record_shapes",
-        "profile_memory",
-        "with_stack",
+    config = read_manifest(tmp_path / "own").config
+    assert [config.get(name) for name in ("detail", "record_shapes", "profile_memory", "with_stack")] == [
+        *("why", True, True, True)
     ]
     (use,) = memory_of(tmp_path / "own")
     parameters = 4 * (64 * 64 + 64)

@@ -22,4 +22,4 @@ def mark_rank_0(run: Path, which: str) -> None:
         place, pid = f"other {place}", 1 << 22
     elif which == "of a pid that is another's":
         started = f"{int(started) - 1}"
-    Mailbox(run).open(OpenMark(place=place, pid=pid, started=started, poll_s=1))
+    Mailbox(run).open(OpenMark(host=place, pid=pid, started=started, poll_s=1))

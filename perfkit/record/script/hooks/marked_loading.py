@@ -17,7 +17,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, Final
 
-from perfkit.record.recording.loading_mark import data_loading
+from perfkit.record.loading_mark import data_loading
+from perfkit.record.patching import Function, wrap_function
 
 _MARK: Final = f"__import__({__name__!r}, fromlist=['mark']).mark"
 """The decorator: an expression that needs no name of the program."""
@@ -108,23 +109,26 @@ def mark_annotations(pattern: "re.Pattern[str]") -> None:
     """Let annotations of the program (`record_function`) whose names match be data loading; torch is imported."""
     from torch.autograd.profiler import record_function
 
-    enter, leave = record_function.__enter__, record_function.__exit__
     matches = functools.lru_cache(lambda name: pattern.search(name) is not None)
 
-    @functools.wraps(enter)
-    def hooked_enter(self: Any) -> Any:
-        if matches(self.name):
-            _matched.add(self.name)
-            self._perfkit_loading = data_loading()
-            self._perfkit_loading.__enter__()
-        return enter(self)  # type: ignore[no-untyped-call]
+    def around_enter(enter: Function) -> Function:
+        def hooked(self: Any) -> Any:
+            if matches(self.name):
+                _matched.add(self.name)
+                self._perfkit_loading = data_loading()
+                self._perfkit_loading.__enter__()
+            return enter(self)
 
-    @functools.wraps(leave)
-    def hooked_exit(self: Any, *error: Any) -> Any:
-        leave(self, *error)
-        loading = vars(self).pop("_perfkit_loading", None)
-        if loading is not None:
-            loading.__exit__(None, None, None)
+        return hooked
 
-    record_function.__enter__ = hooked_enter  # type: ignore[method-assign]
-    record_function.__exit__ = hooked_exit  # type: ignore[method-assign]
+    def around_exit(leave: Function) -> Function:
+        def hooked(self: Any, *error: Any) -> Any:
+            leave(self, *error)
+            loading = vars(self).pop("_perfkit_loading", None)
+            if loading is not None:
+                loading.__exit__(None, None, None)
+
+        return hooked
+
+    wrap_function(record_function, "__enter__", around_enter)
+    wrap_function(record_function, "__exit__", around_exit)

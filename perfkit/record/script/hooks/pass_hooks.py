@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Final
 from torch import nn
 
 from perfkit.phases import Phase, annotation
-from perfkit.record.recording.spans import begin_span, end_span
 from perfkit.record.script.hooks.torch_hooks import ModuleCalls, NoteInputs, in_backward, own_parameters
+from perfkit.record.spans import begin_span, end_span
 
 _MOST_SEEN: Final = 8
 """Classes of modules that a message lists."""

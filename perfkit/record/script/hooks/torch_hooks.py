@@ -16,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from perfkit.record.autograd_engine import COMPILER, hook_engine, uncompiled
 from perfkit.record.import_hook import run_after_import
+from perfkit.record.patching import Function, wrap_function
 
 
 def in_backward() -> bool:
@@ -156,20 +157,17 @@ class ModuleCalls:
 
 def before_profiler(hook: Callable[[], None]) -> None:
     """Call `hook` before a profiler of torch is created."""
+
+    def around(init: Function) -> Function:
+        def hooked_init(self: Any, *args: Any, **kwargs: Any) -> None:
+            if kwargs.get("enabled", True) and args[:1] != (False,):
+                hook()
+            init(self, *args, **kwargs)
+
+        return hooked_init
+
     for profiler_class in (torch.profiler.profile, torch.autograd.profiler.profile):
-        _call_before_init(profiler_class, hook)
-
-
-def _call_before_init(profiler_class: Any, hook: Callable[[], None]) -> None:
-    init = profiler_class.__init__
-
-    @functools.wraps(init)
-    def hooked_init(self: Any, *args: Any, **kwargs: Any) -> None:
-        if kwargs.get("enabled", True) and args[:1] != (False,):
-            hook()
-        init(self, *args, **kwargs)
-
-    profiler_class.__init__ = hooked_init
+        wrap_function(profiler_class, "__init__", around)
 
 
 def device_of(subject: Any) -> torch.device | None:

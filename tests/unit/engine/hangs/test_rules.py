@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from perfkit.engine.hangs.calls import Wait
 from perfkit.engine.hangs.rules import LOST_CONNECTION
-from perfkit.record.hangs.processes import SILENT
+from perfkit.record.process_stat import SILENT
 from perfkit.records.hang import Diagnosis, Frame, IssuedCollective, RankState, WorkerStack
 from tests.support.hangs.rank_states import call, diagnose, frame, state
 

@@ -128,7 +128,7 @@ def _pass_barrier(ranks: RankGroup) -> tuple[int, int, int]:
 def test_a_rank_that_has_ended_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("perfkit.record.script.coordination._LOOK_S", 0.0)
+    monkeypatch.setattr("perfkit.record.script.coordination._CHECK_S", 0.0)
     store = HashStore()
     killed, waits = script_ranks(0, 2, store), script_ranks(1, 2, store)
     waits.agree_on_folder(lambda: tmp_path)
@@ -142,7 +142,7 @@ def test_a_rank_that_has_ended_is_not_waited_for(
 def test_a_rank_that_has_failed_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("perfkit.record.script.coordination._LOOK_S", 0.0)
+    monkeypatch.setattr("perfkit.record.script.coordination._CHECK_S", 0.0)
     store = HashStore()
     failed, waits = script_ranks(0, 2, store), script_ranks(1, 2, store)
     waits.agree_on_folder(lambda: tmp_path)

@@ -10,8 +10,18 @@ from pathlib import Path
 import pytest
 
 from perfkit.record import process_stat
-from perfkit.record.hangs.processes import ENDED, SILENT, STOPPED, absent_ranks, kill_ranks, silent_ranks
-from perfkit.record.process_stat import STATE, is_gone, process_identity, stat_fields
+from perfkit.record.process_stat import (
+    ENDED,
+    SILENT,
+    STATE,
+    STOPPED,
+    absent_ranks,
+    is_gone,
+    kill_ranks,
+    process_identity,
+    silent_ranks,
+    stat_fields,
+)
 from perfkit.record.script.rank_marks import joined_processes, mark_joined
 from tests.support.processes.waiting import MOST_S, wait_until
 
@@ -23,12 +33,12 @@ def test_stopped_ended_and_running_ranks_are_told_apart() -> None:
         stopped.send_signal(signal.SIGSTOP)
         killed.kill()
         wait_until(lambda: (stat_fields(stopped.pid)[STATE], stat_fields(killed.pid)[STATE]) == ("T", "Z"))
-        places = {rank: process_identity(each.pid) for rank, each in enumerate(sleeps)}
-        places[3] = places[0]._replace(place="another host")
-        assert absent_ranks(places) == {1: STOPPED, 2: ENDED}
-        assert silent_ranks(places) == {0: SILENT, 1: STOPPED, 2: ENDED}
+        processes = {rank: process_identity(each.pid) for rank, each in enumerate(sleeps)}
+        processes[3] = processes[0]._replace(host="another host")
+        assert absent_ranks(processes) == {1: STOPPED, 2: ENDED}
+        assert silent_ranks(processes) == {0: SILENT, 1: STOPPED, 2: ENDED}
         killed.wait()
-        assert absent_ranks(places)[2] == ENDED
+        assert absent_ranks(processes)[2] == ENDED
     finally:
         for each in sleeps:
             each.kill()
@@ -37,12 +47,12 @@ def test_stopped_ended_and_running_ranks_are_told_apart() -> None:
 
 def test_another_host_of_the_same_name_is_not_taken_for_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as there:
-        there.setattr(process_stat, "_boot_id", lambda: "another")
-        place = process_identity().place
+        there.setattr(process_stat, "boot_id", lambda: "another")
+        place = process_identity().host
     ended = os.posix_spawn("/bin/true", ["true"], {})
     os.waitpid(ended, 0)
     assert not is_gone(place, ended, "")
-    assert is_gone(process_identity().place, ended, "")
+    assert is_gone(process_identity().host, ended, "")
 
 
 def test_a_process_that_is_about_to_close_its_connections_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,21 +67,21 @@ def test_a_process_that_has_got_the_pid_of_a_rank_is_left_alone(tmp_path: Path) 
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as other:
         try:
             mark_joined(tmp_path, 1, pid=other.pid)
-            places = joined_processes(tmp_path)
-            assert absent_ranks(places) == {}
-            earlier = {1: places[1]._replace(started="1")}  # as if the rank with this pid had started with the system
+            processes = joined_processes(tmp_path)
+            assert absent_ranks(processes) == {}
+            earlier = {1: processes[1]._replace(started="1")}  # as if it had started with the system
             assert absent_ranks(earlier) == {1: ENDED}
             kill_ranks(earlier, [1])
             time.sleep(0.2)
             assert other.poll() is None
-            kill_ranks(places, [1])
+            kill_ranks(processes, [1])
             assert other.wait(MOST_S) == -signal.SIGKILL
         finally:
             other.kill()
 
 
 def test_of_a_pid_that_is_none_it_is_not_known_that_it_is_gone() -> None:
-    place = process_identity().place
+    place = process_identity().host
     assert not is_gone(place, 1 << 70, "")
     assert not is_gone(place, 1 << 31, "1")
 

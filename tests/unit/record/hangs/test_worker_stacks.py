@@ -11,7 +11,7 @@ PROGRAM = """
 import multiprocessing, sys, time
 from pathlib import Path
 from perfkit.record.hangs import worker_stacks as module
-from perfkit.record.hangs.worker_stacks import REQUEST_NAME, follow_forks, set_place, worker_stacks
+from perfkit.record.hangs.worker_stacks import REQUEST_NAME, follow_forks, share_run, worker_stacks
 
 module._WAIT_S = 300.0  # on a busy machine
 reads = multiprocessing.get_context("fork").Event()
@@ -25,7 +25,7 @@ worker = multiprocessing.get_context("fork").Process(target=read_sample, daemon=
 worker.start()
 reads.wait()
 folder = Path(sys.argv[1])
-set_place(folder, 3)
+share_run(folder, 3)
 (folder / f".rank3.worker{worker.pid}.0").write_text("[]")  # a late answer to an earlier request
 for number in (0, 1):
     (folder / REQUEST_NAME.format(number)).touch()

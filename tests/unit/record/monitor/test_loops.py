@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, dataloader
 
 import perfkit
 from perfkit.errors import UsageError
+from perfkit.options.schedule import DEFAULT_SCHEDULE
 from perfkit.record.monitor.step_monitor import StepMonitor
 from perfkit.record.own_threads import all_threads
 from perfkit.records.monitor import LOSS_GIVEN, StepRecord
@@ -212,3 +213,10 @@ def test_a_size_that_is_none_is_refused(tmp_path: Path, size: str) -> None:
 def test_a_size_without_a_monitor_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no effect without"), perfkit.profile(tmp_path / "run", monitor_bytes="1M"):
         pass
+
+
+def test_the_manifest_has_the_options_that_are_not_as_by_default(tmp_path: Path) -> None:
+    with perfkit.profile(tmp_path / "run", hang_after="90s", sampling=False, detail="time") as prof:
+        prof.step()
+    config = read_manifest(tmp_path / "run").config
+    assert config == {"schedule": DEFAULT_SCHEDULE, "hang_after": "90s", "sampling": False}

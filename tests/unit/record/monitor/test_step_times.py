@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from perfkit.record.monitor.step_monitor import StepMonitor
 from perfkit.record.monitor.step_times import BACKWARD, COLLECTIVE, DATA, FORWARD, OPTIMIZER, StepTimes
 from perfkit.record.step_listener import PauseState
 
@@ -132,3 +133,15 @@ def test_what_other_threads_do_is_no_part_of_the_step(clock: Clock) -> None:
     thread.start()
     thread.join()
     assert clock.times.take()[DATA] == -1
+
+
+def test_the_wait_of_the_last_step_is_known_until_the_next_one_begins() -> None:
+    monitor = StepMonitor()
+    assert monitor.last_data_ns is None
+    for lasted_ns in (7, 9):
+        monitor.begin_step()
+        monitor.times.add(DATA, lasted_ns)
+        monitor.end_step(0, "plain")
+        assert monitor.last_data_ns == lasted_ns
+    monitor.close()
+    assert monitor.last_data_ns is None

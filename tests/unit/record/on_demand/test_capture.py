@@ -370,7 +370,7 @@ def test_a_loop_that_fails_within_a_capture(tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_killed_is_recognised(tmp_path: Path) -> None:
-    place = process_identity().place
+    place = process_identity().host
     if not place:
         pytest.skip("this system has no pidfds")
     with perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
@@ -379,7 +379,7 @@ def test_a_run_that_was_killed_is_recognised(tmp_path: Path) -> None:
         if not ended:
             os._exit(0)
         os.waitpid(ended, 0)
-        Mailbox(prof.folder).open(OpenMark(place=place, pid=ended, poll_s=1))
+        Mailbox(prof.folder).open(OpenMark(host=place, pid=ended, poll_s=1))
         done = run_command("capture", prof.folder)
     assert done.returncode == 1
     assert f"the run was killed: its rank 0, process {ended} of this host, is gone" in done.stderr

@@ -25,7 +25,7 @@ ASKED_BY_A_CONDITION = Request(steps=2, identifier="first", condition="step > 1.
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     run = make_run_folder(tmp_path / "run", 10, state="running")
-    Mailbox(run).open(OpenMark(place="", pid=0, poll_s=1.0))
+    Mailbox(run).open(OpenMark(host="", pid=0, poll_s=1.0))
     return run
 
 
@@ -174,7 +174,7 @@ def test_a_request_that_is_withdrawn_before_the_answer_is_no_failure(
     with perfkit.profile(tmp_path, schedule=SHORT) as session:
         slot = ask(session.folder, Request(steps=2))
         before(monkeypatch, Slot, "write", slot.remove)
-        agents[0]._look()
+        agents[0]._poll()
         assert agents[0]._slot is None
     assert not Mailbox(session.folder).folder.exists()
 
@@ -183,7 +183,7 @@ def test_a_request_is_not_answered_when_the_run_has_ended(tmp_path: Path, agents
     with perfkit.profile(tmp_path, schedule=SHORT) as session:
         slot = ask(session.folder, Request(steps=2))
         agents[0]._stopped.set()  # the other thread sees the request at this moment
-        agents[0]._look()
+        agents[0]._poll()
         assert slot.names() == {".request.json"}
         agents[0]._stopped.clear()
     assert not Mailbox(session.folder).folder.exists()
@@ -194,7 +194,7 @@ def test_a_rank_that_comes_too_late_for_its_capture_is_no_failure(
 ) -> None:
     with perfkit.profile(tmp_path, schedule=SHORT) as session:
         slot = ask(session.folder, Request(steps=2))
-        agents[0]._look()
+        agents[0]._poll()
         before(monkeypatch, Slot, "write", lambda: slot.folder.rename(slot.target))
     assert "a capture failed" not in capfd.readouterr().err
     assert not Mailbox(session.folder).folder.exists()
@@ -208,7 +208,7 @@ def test_a_capture_that_cannot_be_ended_does_not_leave_the_run_open(
 
     with perfkit.profile(tmp_path, schedule=SHORT) as session:
         ask(session.folder, Request(steps=2))
-        agents[0]._look()
+        agents[0]._poll()
         monkeypatch.setattr(Slot, "write", full)
     assert "rank 0: a capture failed: cannot write .rank0.done.json: no space left" in capfd.readouterr().err
     assert not Mailbox(session.folder).folder.exists()

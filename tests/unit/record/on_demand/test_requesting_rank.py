@@ -8,9 +8,9 @@ import pytest
 from perfkit.options.conditions import CaptureRules
 from perfkit.record.on_demand import requesting_rank
 from perfkit.record.on_demand.mailbox import Mailbox, OpenMark, Request, Slot
+from perfkit.record.on_demand.rank_capture import LightStep
 from perfkit.record.on_demand.requester import ask, withdraw
 from perfkit.record.on_demand.requesting_rank import RequestingRank
-from perfkit.record.on_demand.step_ring import LightStep
 from tests.support.reports.histories import make_run_folder
 
 MS = 1_000_000
@@ -34,7 +34,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     run = make_run_folder(tmp_path / "run", 10, state="running")
-    Mailbox(run).open(OpenMark(place="", pid=0, poll_s=1.0))
+    Mailbox(run).open(OpenMark(host="", pid=0, poll_s=1.0))
     return run
 
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from perfkit.options.conditions import parse_condition
-from perfkit.record.on_demand.triggers import Firing, Trigger
+from perfkit.record.on_demand.requesting_rank import Firing, Trigger
 
 MS = 1_000_000
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from perfkit.errors import UsageError
-from perfkit.record.recording.loss_log import LossBuffer, LossLog
+from perfkit.record.recording.step_measures import LossBuffer, LossLog
 
 
 def live_tensors() -> int:

@@ -207,8 +207,8 @@ def test_a_delay_is_injected_once_per_step_even_across_epochs(monkeypatch: pytes
         for _ in session.batches([1, 2]):
             session.step()
     assert slept_s == [0.04] * 7  # the last one when there was no batch any more
-    assert len(session.load_ns) == 6
-    assert all(load >= 40e6 for load in session.load_ns)
+    assert len(session.measurements().load_ns) == 6
+    assert all(load >= 40e6 for load in session.measurements().load_ns)
 
 
 def test_starting_and_ending_a_pass_is_no_load(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +235,7 @@ def test_starting_and_ending_a_pass_is_no_load(monkeypatch: pytest.MonkeyPatch) 
         for _ in session.batches(Slow()):
             session.step()
             waited_ns.append(session.last_load_ns)
-    assert session.load_ns == [3, 3, 3, 3]
+    assert session.measurements().load_ns == [3, 3, 3, 3]
     assert waited_ns == [103, 3, 153, 3]
     assert session.first_pass == 2
 

@@ -8,7 +8,7 @@ from torch.overrides import TorchFunctionMode
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perfkit.record.recording.spans import annotated
+from perfkit.record.spans import annotated
 
 
 class Operators(TorchDispatchMode):

@@ -10,7 +10,7 @@ import pytest
 
 from perfkit.errors import RunError
 from perfkit.record.endings import TerminatedError
-from perfkit.record.script.first_cause import cause_of_end, find_first_cause
+from perfkit.record.script.hang_watch import cause_of_end, find_first_cause
 from perfkit.record.script.manifest_assembly import write_exit_record
 from perfkit.record.script.rank_marks import joined_processes, mark_joined
 from perfkit.records.manifest import Failure
@@ -98,5 +98,5 @@ def test_nobody_is_accused_while_all_ranks_run_or_only_their_schedule_is_over(tm
 
 def test_a_cause_that_is_known_is_not_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     claim_failure(tmp_path, Failure(rank=2, message="boom"))
-    monkeypatch.setattr("perfkit.record.script.first_cause.time", SimpleNamespace(monotonic=time.monotonic))
+    monkeypatch.setattr("perfkit.record.script.hang_watch.time", SimpleNamespace(monotonic=time.monotonic))
     assert find_first_cause(tmp_path, 1, LOST)[:2] == (1, LOST)  # nor does it sleep

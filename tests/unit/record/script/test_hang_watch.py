@@ -12,8 +12,7 @@ from perfkit.options.script import ScriptConfig
 from perfkit.record.endings import TerminatedError
 from perfkit.record.hangs.rank_state import write_rank_state
 from perfkit.record.hangs.report import DIAGNOSIS_NAME
-from perfkit.record.script.first_cause import Cause
-from perfkit.record.script.hang_watch import ScriptHangWatch
+from perfkit.record.script.hang_watch import Cause, ScriptHangWatch
 from perfkit.record.script.rank_marks import mark_joined
 from perfkit.records.manifest import Failure
 from perfkit.storage.run_folder import claim_failure, read_failure

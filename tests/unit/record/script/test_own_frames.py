@@ -11,7 +11,7 @@ from perfkit.record.monitor.step_times import StepTimes
 from perfkit.record.monitor.torch_hooks import MonitorHooks
 from perfkit.record.recording.loader_watch import stop_watching_loaders, watch_loaders
 from perfkit.record.script.hooks.torch_hooks import ModuleCalls
-from perfkit.record.script.own_frames import remove_own_frames
+from perfkit.record.script.runner import remove_own_frames
 from perfkit.record.step_listener import PauseState
 
 

@@ -73,7 +73,7 @@ def test_a_run_whose_recording_cannot_start_has_failed_for_that_reason(
     def fail(*_: Any, **__: Any) -> Any:
         raise OSError("no space left")
 
-    monkeypatch.setattr("perfkit.record.script.recorder.Recording", fail)
+    monkeypatch.setattr("perfkit.record.script.script_run.Recording", fail)
     for _ in range(3):
         recorder._on_backward(torch.zeros(1))
     recorder.end(None)

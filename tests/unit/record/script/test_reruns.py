@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from perfkit.record.script.child_processes import follow_reruns
 from perfkit.record.script.module_run import ModuleName
-from perfkit.record.script.reruns import follow_reruns
 
 SCRIPT = Path("somewhere/train.py")
 PYTHON = sys.executable

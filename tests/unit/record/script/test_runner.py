@@ -50,7 +50,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ranks wait for the others' threads, however late these start."""
     monkeypatch.setattr(coordination, "_JOIN_S", MOST_S)
-    monkeypatch.setattr(coordination, "_COME_S", MOST_S)
+    monkeypatch.setattr(coordination, "_ARRIVAL_S", MOST_S)
 
 
 def test_options_end_at_the_first_double_dash() -> None:

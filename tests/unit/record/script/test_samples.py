@@ -134,17 +134,17 @@ def test_what_is_told_needs_no_inference(counter: SampleCounter) -> None:
 
     def step(number: int) -> None:
         next(batches)
-        counter.note_told(10 if number % 2 else 6)
+        counter.note_given(10 if number % 2 else 6)
 
     assert run(counter, step) == StepSamples(count=8, source="told")
 
 
 def test_what_is_told_as_no_whole_number_does_not_count(counter: SampleCounter) -> None:
-    counter.note_told(torch.tensor(6))  # type: ignore[arg-type]  # as a mask's sum would be
+    counter.note_given(torch.tensor(6))  # type: ignore[arg-type]  # as a mask's sum would be
     counter.end_step()
     assert counter.result() == StepSamples(count=6, source="told")
-    counter.note_told("6")  # type: ignore[arg-type]
-    counter.note_told(2.5)  # type: ignore[arg-type]
+    counter.note_given("6")  # type: ignore[arg-type]
+    counter.note_given(2.5)  # type: ignore[arg-type]
     counter.end_step()
     assert counter.result() == StepSamples(count=6, source="told")
 

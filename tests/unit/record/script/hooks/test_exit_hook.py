@@ -8,7 +8,7 @@ import pytest
 BEGIN = """
 import os, signal, threading, time
 from perfkit.record.own_threads import start_own_thread
-from perfkit.record.script.hooks.exit_hook import before_exit_at_once
+from perfkit.record.script.hooks.ending_hooks import before_exit_at_once
 """
 SAY = "before_exit_at_once(lambda code: print('ends with', code, threading.active_count(), flush=True))\n"
 

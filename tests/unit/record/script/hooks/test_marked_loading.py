@@ -17,7 +17,7 @@ import perfkit
 from perfkit.errors import UsageError
 from perfkit.options.script import ScriptConfig
 from perfkit.phases import DATA_LOADING
-from perfkit.record.loading_listeners import while_loading
+from perfkit.record.loading_mark import while_loading
 from perfkit.record.script.hooks.marked_loading import MarkedModules, compile_marked, mark_annotations
 
 SOURCE = '''

@@ -9,7 +9,7 @@ import msgspec
 import torch
 
 from perfkit.record.recording.pause_log import OpenPause
-from perfkit.record.script.hooks.pause_hooks import _around_save
+from perfkit.record.script.hooks.script_pauses import _around_save
 
 
 def test_the_line_that_writes_a_checkpoint_is_noted_whatever_its_file_is_called(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ from tests.support.processes.launching import LIMIT_S
 
 STUCK = """
 import ctypes
-from perfkit.record.script.hooks import sigterm_hook
+from perfkit.record.script.hooks import ending_hooks
 def fail():
     raise OSError("the disk is full")
-sigterm_hook.GRACE_S = 0.1
-sigterm_hook.SigtermHook(fail, fail).install()
+ending_hooks.GRACE_S = 0.1
+ending_hooks.SigtermHook(fail, fail).install()
 # Does not return to Python when the signal arrives.
 ctypes.CDLL(None).system(b"kill -TERM $PPID; exec >&- 2>&-; while kill -0 $PPID; do sleep 0.05; done")
 """
@@ -25,7 +25,7 @@ def test_a_stuck_process_ends_although_what_is_called_before_fails() -> None:
 
 FAILS = """
 import os, signal, time
-from perfkit.record.script.hooks.sigterm_hook import SigtermHook
+from perfkit.record.script.hooks.ending_hooks import SigtermHook
 def fail():
     raise OSError("the disk is full")
 SigtermHook(fail, fail).install()

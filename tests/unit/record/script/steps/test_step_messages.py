@@ -8,8 +8,8 @@ import torch
 from torch.optim import SGD, Adam
 
 from perfkit.options.script import ScriptConfig
+from perfkit.record.script.outcome import _START_METHODS, describe_steps, explain_no_steps
 from perfkit.record.script.step_counter import StepCounter
-from perfkit.record.script.step_messages import _START_METHODS, describe_steps, explain_no_steps
 from tests.unit.record.script.steps.test_step_counter import counter, parameters, stepped, trained
 
 

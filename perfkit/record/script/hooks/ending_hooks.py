@@ -1,17 +1,22 @@
-"""Run a function when SIGTERM arrives; the signal then ends the process as it would have without the hook.
+"""What runs when a script's process is ended: by SIGTERM, or at once by `os._exit`.
 
-Python runs a signal handler between two bytecodes of the main thread. While that thread waits inside a collective no
-handler runs, and the process would not end at all: so a second thread watches, and ends the process after a while.
+SIGTERM then ends the process as it would have without the hook. Python runs a signal handler between two bytecodes of
+the main thread. While that thread waits inside a collective no handler runs, and the process would not end at all: so a
+second thread watches, and ends the process after a while. After `os._exit` nothing else of Python's runs.
 """
 
+import _thread
+import functools
+import operator
 import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
-from typing import Final
+from typing import Final, NoReturn
 
-from perfkit.record.own_threads import start_own_thread
+from perfkit.record.own_threads import is_own_thread, start_own_thread
 
 GRACE_S: Final = 3.0
 """How long the main thread may take to return to Python."""
@@ -72,3 +77,43 @@ class SigtermHook:
                     self._on_stuck()
                 finally:  # whatever goes wrong there, as on a full disk
                     os._exit(_EXIT_CODE)
+
+
+_LIMIT_S: Final = 1.0
+"""How long the process may go on for perfkit: it may be one that cannot end otherwise, and hold any lock."""
+
+
+def before_exit_at_once(action: Callable[[int], None]) -> None:
+    """Call `action`, in another thread, with the exit code before `os._exit` ends this process, not a forked child.
+
+    Where perfkit ends the process, from a thread of its own, it has recorded why before.
+    """
+    pid, leave = os.getpid(), os._exit
+
+    @functools.wraps(leave)
+    def hooked(status: int) -> NoReturn:
+        if os.getpid() == pid and not is_own_thread():
+            with suppress(Exception):  # no more threads, or not an integer, which `os._exit` refuses
+                _call(action, operator.index(status) & 0xFF)
+        leave(status)
+
+    os._exit = hooked
+
+
+def _call(action: Callable[[int], None], code: int) -> None:
+    """Call `action` in a thread, and wait for it up to the limit.
+
+    Not a `threading.Thread`: starting one waits without a limit, for locks that the program may hold here and for the
+    thread to run, which it does no more once the interpreter has begun to end.
+    """
+    ended = _thread.allocate_lock()
+    ended.acquire()
+
+    def run() -> None:
+        try:
+            action(code)
+        finally:
+            ended.release()
+
+    _thread.start_new_thread(run, ())
+    ended.acquire(timeout=_LIMIT_S)

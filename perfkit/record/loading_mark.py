@@ -4,11 +4,20 @@ It does nothing unless the program has imported torch, so that the call can stay
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from perfkit.phases import DATA_LOADING
-from perfkit.record.loading_listeners import LISTENERS
+
+LISTENERS: Final[list[tuple[Callable[[], object], Callable[[], object]]]] = []
+
+
+def while_loading(begin: Callable[[], object], end: Callable[[], object]) -> Callable[[], None]:
+    """Call `begin` and `end` around what is marked, until what this returns is called."""
+    listener = begin, end
+    LISTENERS.append(listener)
+    return lambda: LISTENERS.remove(listener)
 
 
 @contextmanager
@@ -26,7 +35,7 @@ def data_loading() -> Iterator[None]:
     if "torch" not in sys.modules:
         yield
         return
-    from perfkit.record.recording.spans import begin_span, end_span
+    from perfkit.record.spans import begin_span, end_span
 
     listeners = LISTENERS.copy()
     for begin, _ in listeners:
