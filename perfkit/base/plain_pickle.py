@@ -10,6 +10,7 @@ import pickle
 from collections.abc import Callable, Collection
 from typing import Any, ClassVar, Final
 
+from perfkit.base.validation import encodable
 from perfkit.errors import StoreError
 
 MOST_CONTAINERS: Final = 5_000_000
@@ -92,6 +93,16 @@ def _counted(load: _Instruction) -> _Instruction:
     return load_counted
 
 
+def _encodable(load: _Instruction) -> _Instruction:
+    """Return an instruction that makes a text, without lone surrogates."""
+
+    def load_encodable(unpickler: Any) -> None:
+        load(unpickler)
+        unpickler.stack[-1] = encodable(unpickler.stack[-1])
+
+    return load_encodable
+
+
 def _set_items(unpickler: Any) -> None:
     _update(unpickler, unpickler.pop_mark())
 
@@ -133,8 +144,9 @@ class _Instructions(dict[int, _Instruction]):
 _SAFE: Final = (
     *("PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "BINGET", "LONG_BINGET"),
     *("NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"),
-    *("BINBYTES", "SHORT_BINBYTES", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "APPEND", "APPENDS"),
+    *("BINBYTES", "SHORT_BINBYTES", "APPEND", "APPENDS"),
 )
+_MAKE_TEXTS: Final = ("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8")
 _MAKE_CONTAINERS: Final = ("EMPTY_LIST", "EMPTY_DICT", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3")
 
 
@@ -147,6 +159,7 @@ def _code(name: str) -> int:
 class _PlainUnpickler(_Unpickler):  # type: ignore[misc]
     dispatch: ClassVar = _Instructions(
         {_code(name): _Unpickler.dispatch[_code(name)] for name in _SAFE}
+        | {_code(name): _encodable(_Unpickler.dispatch[_code(name)]) for name in _MAKE_TEXTS}
         | {_code(name): _counted(_Unpickler.dispatch[_code(name)]) for name in _MAKE_CONTAINERS}
         | {_code("SETITEM"): _set_item, _code("SETITEMS"): _set_items, _code("MARK"): _mark, _code("STOP"): _stop}
     )

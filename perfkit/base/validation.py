@@ -47,6 +47,14 @@ def plain_message(message: str) -> str:
     return message
 
 
+def encodable(text: str) -> str:
+    """Return text from outside without lone surrogates, which cannot be written anywhere: each becomes `?`.
+
+    JSON decoders of Python, pickles and names in damaged traces let them through; every such text passes here.
+    """
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
 T = TypeVar("T")
 
 

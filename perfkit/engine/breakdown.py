@@ -29,6 +29,8 @@ from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import (
     EMPTY,
     Ints,
+    Segments,
+    SideBySide,
     Union,
     difference,
     disjoint_groups,
@@ -42,6 +44,8 @@ from perfkit.trace.intervals import (
 _EXPOSED: Final = ExposedNs.__struct_fields__
 _TOTAL: Final = TotalNs.__struct_fields__
 _NEVER_NS: Final = np.iinfo(np.int64).max
+_OPERATORS_AT_ONCE: Final = 1 << 16
+"""Bounds the memory that finding the innermost operators takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,17 +143,22 @@ def _host_activity(
     by_end = annotated[np.argsort(events.end_ns[annotated], kind="stable")]
     spans = CollectiveSpans(events.start_ns[by_end], events.end_ns[by_end])
     self_ns = np.zeros(len(events.kind), np.int64)
-    for rows in _operators_apart(events):
-        cut = innermost_segments(events.start_ns[rows], events.end_ns[rows])
+    # Of all threads at once: there may be as many threads as operators.
+    operators = events.rows(EventKind.OPERATOR)
+    loads, compiles = np.zeros((2, len(events.kind)), np.bool_)
+    loads[operators] = nested_on_thread(events, operators, loading)
+    compiles[operators] = in_compilation(events, names, operators)
+    for rows in _operators_apart(events, waits.thread):
+        cut, follows = _segments(events, rows)
         communicating = names.communication_operator[events.name[rows]][cut.owner]
         owner = rows[cut.owner]
-        start = waits_until(cut, communicating, events.start_ns[owner], events.end_ns[owner], spans)
+        start = waits_until(cut, follows, communicating, events.start_ns[owner], events.end_ns[owner], spans)
         within = [np.clip(edge, *steps.bounds[[0, -1]]) for edge in (start, cut.end)]
         waiting = waits.on(int(events.thread[rows[0]]))
         np.add.at(self_ns, owner, within[1] - within[0] - steps.pauses.time_in(*within) - measure(waiting, *within))
         # Every operator within a data-loading span counts as data loading.
-        working = ~nested_on_thread(events, rows, loading)[cut.owner]
-        computing = working & ~communicating & ~in_compilation(events, names, rows)[cut.owner]
+        working = ~loads[owner]
+        computing = working & ~communicating & ~compiles[owner]
         communicating &= working
         compute.append(difference(union(start[computing], cut.end[computing]), waiting))
         communication.append(union(start[communicating], cut.end[communicating]))
@@ -165,11 +174,35 @@ def _host_activity(
     )
 
 
-def _operators_apart(events: Events) -> Iterator[Ints]:
-    """Yield the rows of host operators by thread, in groups that do not overlap."""
-    for on_thread in rows_by_key(events.thread, events.rows(EventKind.OPERATOR)).values():
-        for group in disjoint_groups(events.start_ns[on_thread], events.end_ns[on_thread]):
-            yield on_thread[group]
+def _operators_apart(events: Events, alone: int) -> Iterator[Ints]:
+    """Yield the rows of host operators in groups of whole threads, of a long one in parts that do not overlap.
+
+    The thread `alone` shares its groups with no other.
+    """
+    held: list[Ints] = []
+    count = 0
+    for thread, on_thread in rows_by_key(events.thread, events.rows(EventKind.OPERATOR)).items():
+        if thread == alone or len(on_thread) > _OPERATORS_AT_ONCE:
+            for group in disjoint_groups(events.start_ns[on_thread], events.end_ns[on_thread]):
+                yield on_thread[group]
+            continue
+        held.append(on_thread)
+        count += len(on_thread)
+        if count > _OPERATORS_AT_ONCE:
+            yield np.concatenate(held)
+            held, count = [], 0
+    if held:
+        yield np.concatenate(held)
+
+
+def _segments(events: Events, rows: Ints) -> tuple[Segments, NDArray[np.bool_]]:
+    """Return the segments of each thread by their innermost row, thread by thread, and which follow the one before."""
+    thread = events.thread[rows].astype(np.int64)
+    axis = SideBySide(thread, events.start_ns[rows], events.end_ns[rows])
+    cut = innermost_segments(axis.place(thread, events.start_ns[rows]), axis.place(thread, events.end_ns[rows]))
+    on = thread[cut.owner]
+    segments = Segments(axis.instant(on, cut.start), axis.instant(on, cut.end), cut.owner)
+    return segments, cut.end[:-1] == cut.start[1:]
 
 
 def break_down(

@@ -6,8 +6,9 @@
                    <name>.seen       stat of a file when it was last read (see `FileStat`)
 
 A key is a digest of the content of a file, the code that analyses it, its plug-ins and options, so a copy of a trace
-hits the cache and an edited one does not. Missing, outdated or damaged entries are rewritten; the folder can be deleted
-at any time. Where it is, and why it can be trusted, is in `cache_folder`.
+hits the cache and an edited one does not. Of a large file the stat stands for the content: a copy of it, or one that
+was touched, is read again. Missing, outdated or damaged entries are rewritten; the folder can be deleted at any time.
+Where it is, and why it can be trusted, is in `cache_folder`.
 """
 
 import hashlib
@@ -28,6 +29,9 @@ from perfkit.storage import cache_folder
 
 _RACY_NS: Final = 2_000_000_000
 """A file that changed this recently may change again without a change of its times (git's "racy" problem)."""
+
+_MOST_HASHED_BYTES: Final = 64 << 20
+"""Hashing this much takes 0.1 s; a larger file would be read twice, a sparse one for minutes before it is refused."""
 
 _DIGEST_BYTES: Final = 16
 _RESULT, _STAT = ".result", ".seen"
@@ -67,6 +71,8 @@ def known_fingerprint(path: Path) -> Fingerprint | None:
         status = path.stat()
     except OSError:
         return None
+    if status.st_size > _MOST_HASHED_BYTES:
+        return _large_fingerprint(path, status)
     stored = _read_stat(_name_key(path) + _STAT)
     if stored and stored == _file_stat(status, stored.content):
         return Fingerprint(str(path), stored)
@@ -74,14 +80,27 @@ def known_fingerprint(path: Path) -> Fingerprint | None:
 
 
 def fingerprint(path: Path) -> Fingerprint | None:
-    """Return the fingerprint of a file; None if it is not a regular file, or cannot be read."""
+    """Return the fingerprint of a file; None if it is not a regular file, cannot be read, or is large and new."""
     try:
         with open_regular(path) as stream:
             status = os.fstat(stream.fileno())
+            if status.st_size > _MOST_HASHED_BYTES:
+                return _large_fingerprint(path, status)
             content = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=_DIGEST_BYTES)).hexdigest()
     except OSError:
         return None
     return Fingerprint(str(path), _file_stat(status, content))
+
+
+def _large_fingerprint(path: Path, status: os.stat_result) -> Fingerprint | None:
+    """Return a fingerprint without reading the file; None if its stat does not prove that its content is the same.
+
+    Some file systems have neither inodes nor times of change.
+    """
+    current = _file_stat(status, "")
+    if _is_racy(current) or not (current.inode and current.ctime_ns):
+        return None
+    return Fingerprint(str(path), _file_stat(status, _digest(msgspec.msgpack.encode(current)).hex()))
 
 
 def load(file: Fingerprint, options: bytes) -> bytes | None:
@@ -103,7 +122,7 @@ def store(file: Fingerprint, options: bytes, result: bytes) -> None:
 def store_stat(file: Fingerprint) -> None:
     """Store a file's stat, so that it need not be read next time; not if the file changed just before."""
     current = file.stat
-    if max(current.mtime_ns, current.ctime_ns) < time.time_ns() - _RACY_NS:
+    if current.bytes <= _MOST_HASHED_BYTES and not _is_racy(current):
         cache_folder.write(_name_key(Path(file.path)) + _STAT, msgspec.msgpack.encode(current))
 
 
@@ -157,6 +176,10 @@ def _checksum(key: str, result: bytes) -> bytes:
 
 def _file_stat(status: os.stat_result, content: str) -> FileStat:
     return FileStat(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_dev, status.st_ino, content)
+
+
+def _is_racy(found: FileStat) -> bool:
+    return max(found.mtime_ns, found.ctime_ns) >= time.time_ns() - _RACY_NS
 
 
 def _read_stat(name: str) -> FileStat | None:

@@ -2,7 +2,8 @@
 
 A folder with a manifest is a run that perfkit recorded; the captures in it are runs only if they are given. Any other
 folder with traces is a run that another program recorded. Folders are searched recursively, so a folder of run folders
-is all of them. Files that are named one by one are grouped into one run per folder.
+is all of them, without the links in them: a link could lead anywhere. Files and folders that are named one by one are
+read whatever they are; files are grouped into one run per folder.
 """
 
 import os
@@ -10,7 +11,7 @@ import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from itertools import chain, compress, count
+from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +23,6 @@ from perfkit.storage.step_log.reader import is_step_log
 from perfkit.trace.event_decoding import SUFFIXES
 
 _NOT_TRACES = frozenset({MANIFEST_NAME, FAILURE_NAME, SWEEP_NAME, "report.json", "hang.json", HANGS_NAME})
-_SYSTEM_FOLDERS = ("/proc", "/sys", "/dev")
 _OTHERS = (".speedscope.json", ".hang.json", ".earlier_steps.json")
 
 
@@ -157,30 +157,24 @@ def _run_of_files(files: list[Path]) -> RunLocation:
 def _runs_below(root: Path) -> Iterator[RunLocation]:
     any_found = False
     all_skipped: list[str] = []
-    seen: set[Path] = set()
-    top = root.resolve()
-    for folder, subfolders, files in os.walk(root, onerror=_error_handler(root), followlinks=True):
-        here = Path(folder).resolve()
-        if _leads_everywhere(here, top):
-            subfolders.clear()
-            continue
-        # Links may form cycles. Hidden folders belong to other programs. Sorting makes the order deterministic.
-        subfolders[:] = [] if here in seen else sorted(name for name in subfolders if not name.startswith("."))
-        candidates = [Path(folder, name) for name in sorted(files) if _is_trace(name)]
-        are_files = [_is_file(path) for path in candidates]
-        traces = list(compress(candidates, are_files))
-        skipped = tuple(path.name for path, is_file in zip(candidates, are_files, strict=True) if not is_file)
-        all_skipped.extend(skipped)
+    for folder, subfolders, files in os.walk(root, onerror=_error_handler(root)):
+        here = Path(folder)
+        links = [name for name in subfolders if (here / name).is_symlink()]
+        # Hidden folders belong to other programs. Sorting makes the order deterministic.
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith(".") and name not in links)
+        candidates = [here / name for name in sorted(files) if _is_trace(name)]
+        traces = [path for path in candidates if _is_file(path)]
+        skipped = tuple(sorted(path.name for path in {*candidates}.difference(traces)))
+        all_skipped.extend([*skipped, *links])
         has_manifest = MANIFEST_NAME in files
         captures = (
             tuple(sorted((name for name in subfolders if is_capture(name)), key=_natural)) if has_manifest else ()
         )
         if has_manifest:
             subfolders[:] = [name for name in subfolders if not is_capture(name)]
-        if here not in seen and (traces or has_manifest or any(map(is_step_log, files))):
+        if traces or has_manifest or any(map(is_step_log, files)):
             any_found = True
-            yield RunLocation(here.name, Path(folder), traces, has_manifest, skipped, captures)
-        seen.add(here)
+            yield RunLocation(here.resolve().name, here, traces, has_manifest, skipped, captures)
     if not any_found:
         raise _no_traces_error(root, all_skipped)
 
@@ -190,29 +184,19 @@ def _natural(name: str) -> tuple[int, str]:
     return len(name), name
 
 
-def _leads_everywhere(folder: Path, top: Path) -> bool:
-    """Return whether a folder, reached by a link below `top`, contains `top` or all processes and devices.
-
-    In a folder from somebody else such a link would keep the search busy with the whole machine.
-    """
-    if folder.is_relative_to(top):
-        return False
-    return top.is_relative_to(folder) or any(folder.is_relative_to(system) for system in _SYSTEM_FOLDERS)
-
-
 def _no_traces_error(root: Path, skipped: list[str]) -> TraceError:
     kinds = " or ".join(f"*{suffix}" for suffix in SUFFIXES)
     also = ""
     if skipped:
-        also = f" ({skipped[0]} is not a regular file: a pipe is read only if its own path is given)"
+        also = f" ({skipped[0]} is a link or a pipe, which is read only if its own path is given)"
     return TraceError(f"{root}: no trace ({kinds}) and no run folder here{also}; record one with `perfkit run`")
 
 
 def _is_file(path: Path) -> bool:
-    """Return whether a path is a regular file: opening a pipe may block for ever."""
+    """Return whether a path is a regular file: opening a pipe may block for ever, and a link may lead anywhere."""
     try:
-        return stat.S_ISREG(path.stat().st_mode)
-    except OSError:  # such as a dangling link: reading it reports the reason
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:  # it has just been deleted: reading it reports the reason
         return True
 
 

@@ -13,6 +13,7 @@
 """
 
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -75,7 +76,8 @@ def _checked(rule: KernelRule, where: str) -> KernelRule:
             f"{where}: class {rule.kernel_class!r} is for kernels that compute, not for kind {rule.kind!r}"
         )
     try:
-        matches_all = re.match(rule.pattern, "") is not None
+        with warnings.catch_warnings(action="ignore"):  # of what a later Python may read otherwise
+            matches_all = re.match(rule.pattern, "") is not None
     except (re.error, OverflowError, RecursionError) as error:  # also: a count too large, groups nested too deeply
         raise UsageError(f"{where}: pattern {rule.pattern!r} is not a regular expression: {error}") from error
     if matches_all:

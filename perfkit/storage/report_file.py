@@ -41,7 +41,9 @@ def load_report(path: str | Path) -> Report:
         StoreError: the file cannot be read, is not a report, or was written by a perfkit with another schema version.
     """
 
-    def check(_report: Report, data: bytes) -> None:
+    def check(report: Report, data: bytes) -> None:
+        if not report.runs:
+            raise msgspec.DecodeError("it has no runs")
         if _MANY_DIGITS.search(data):  # else none is too large
             _check_integers(decode_json(data, object))
 
@@ -88,7 +90,7 @@ def _load_benchmark(
 ) -> RecordT:
     def check(found: RecordT, _data: bytes) -> None:
         if not is_sound(found):
-            raise msgspec.DecodeError("a measurement has an unknown series or rank, or no positive time")
+            raise msgspec.DecodeError("a measurement is missing, has an unknown series or rank, or no positive time")
 
     kind = f"a file of `perfkit {command} -o FILE.json`"
     return _load(Path(path), record, version, kind, "measure again", check, _VersionedBenchmark)
@@ -137,7 +139,7 @@ def _is_sound_pair(pair: PairTime, world_size: int) -> bool:
 
 def _is_sound_input(record: InputBenchmark) -> bool:
     known = range(len(record.series))
-    return all(
+    return {row.series for row in record.measurements if row.cache == "warm"} == set(known) and all(
         row.series in known
         and row.passes
         and min(row.load_ns, row.median_ns, row.p99_ns) > 0

@@ -6,7 +6,6 @@ almost no extra time.
 
 import os
 import threading
-import zlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -34,9 +33,10 @@ _FREE_EVENTS: Final = 200_000
 """Beyond this number, an event takes at least one byte of the file; real ones take six, because their times differ."""
 _ZSTD_WINDOW_BYTES: Final = 1 << 27
 """zstd's own default limit."""
-_ZSTD_INPUT_BYTES: Final = 1 << 10
+_INPUT_BYTES: Final = 1 << 10
+"""What is decompressed at once: of damaged data, the text of the last piece before the damage is lost."""
 _ZSTD_DENSE_INPUT_BYTES: Final = 1 << 5
-"""A block of 4 bytes may expand to 128 KiB: this much input to 1 MiB at most, the other to 32 MiB."""
+"""A block of zstd of 4 bytes may expand to 128 KiB: this much input to 1 MiB at most, the other to 32 MiB."""
 
 
 class BrokenStreamError(Exception):
@@ -82,9 +82,9 @@ class TraceText:
                     )
                 magic = file.peek(4)[:4]
                 if magic.startswith(GZIP_MAGIC):
-                    yield from _prefetched(self._counted(self._gunzip(file)))
+                    yield from _prefetched(self._counted(_gunzip(_sliced(self._raw(file)))))
                 elif magic.startswith((ZSTD_MAGIC, *SKIPPABLE)):
-                    yield from _prefetched(self._counted(_unzstd(self._raw(file))))
+                    yield from _prefetched(self._counted(_unzstd(_sliced(self._raw(file)))))
                 else:
                     yield from self._counted(self._raw(file))
         except OSError as error:
@@ -96,18 +96,6 @@ class TraceText:
             if self._progress:
                 self._progress(len(piece))
             yield piece
-
-    def _gunzip(self, file: BinaryIO) -> Iterator[bytes]:
-        given = 0
-        try:
-            for piece in _gunzip(self._raw(file)):
-                given += len(piece)
-                yield piece
-        except BrokenStreamError:
-            if file.seekable():  # not a pipe, of which the text just before the damage is lost
-                file.seek(0)
-                yield from _gunzip_up_to_damage(iter(lambda: file.read(PIECE_BYTES), b""), given)
-            raise
 
     def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         for piece in pieces:
@@ -136,6 +124,29 @@ class TraceText:
         )
 
 
+def _sliced(raw: Iterator[bytes]) -> Iterator[bytes]:
+    for piece in raw:
+        for at in range(0, len(piece), _INPUT_BYTES):
+            yield piece[at : at + _INPUT_BYTES]
+
+
+def _joined(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Join short pieces: each that waits for the parser costs a switch of threads."""
+    held, size = [], 0
+    try:
+        for piece in pieces:
+            held.append(piece)
+            size += len(piece)
+            if size >= PIECE_BYTES:
+                yield b"".join(held)
+                held, size = [], 0
+    except BrokenStreamError:
+        yield b"".join(held)
+        raise
+    if held:
+        yield b"".join(held)
+
+
 def _gunzip(raw: Iterator[bytes]) -> Iterator[bytes]:
     """Decompress gzip, any number of members; zeros after the last are padding."""
     from isal import igzip_lib
@@ -152,31 +163,14 @@ def _gunzip(raw: Iterator[bytes]) -> Iterator[bytes]:
         members += 1
         try:
             while not member.eof:
-                if member.needs_input and not rest and not (rest := next(raw, b"")):
+                if not rest and not (rest := next(raw, b"")):
                     raise BrokenStreamError("damaged gzip data: it ends too soon")
-                if text := member.decompress(rest, PIECE_BYTES):
+                if text := member.decompress(rest):
                     yield text
                 rest = b""
         except igzip_lib.IsalError as error:  # type: ignore[misc]
             raise BrokenStreamError(f"damaged gzip data ({error})") from error
         rest = member.unused_data
-
-
-def _gunzip_up_to_damage(raw: Iterator[bytes], given: int) -> Iterator[bytes]:
-    """Decompress damaged data again with zlib, which yields all text before the damage; skip `given` bytes."""
-    member, total = zlib.decompressobj(31), 0
-    with suppress(zlib.error):
-        for piece in raw:
-            rest = piece
-            while rest:
-                text = member.decompress(rest, PIECE_BYTES if total + PIECE_BYTES < given else 16)
-                total += len(text)
-                if total > given:
-                    yield text[given - total :]
-                    given = total
-                rest = member.unused_data.lstrip(b"\0") if member.eof else member.unconsumed_tail
-                if member.eof:
-                    member = zlib.decompressobj(31)
 
 
 def _unzstd(raw: Iterator[bytes]) -> Iterator[bytes]:
@@ -185,14 +179,14 @@ def _unzstd(raw: Iterator[bytes]) -> Iterator[bytes]:
 
     decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
     frame = decompressor.decompressobj()
-    at_boundary, size = True, _ZSTD_INPUT_BYTES
+    at_boundary, size = True, _INPUT_BYTES
     try:
         for piece in raw:
             rest = piece
             while rest:
                 text = frame.decompress(rest[:size])
                 rest = frame.unused_data + rest[size:]
-                size = _ZSTD_DENSE_INPUT_BYTES if len(text) > _LARGEST_RATIO * size else _ZSTD_INPUT_BYTES
+                size = _ZSTD_DENSE_INPUT_BYTES if len(text) > _LARGEST_RATIO * size else _INPUT_BYTES
                 at_boundary = frame.eof
                 if frame.eof:
                     frame = decompressor.decompressobj()
@@ -211,7 +205,9 @@ def _prefetched(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Run the iterator in a thread, a few pieces ahead; its errors are raised here."""
     queue: Queue[bytes | BaseException | None] = Queue(_PREFETCH)
     stopped = threading.Event()
-    thread = threading.Thread(target=_produce, args=(pieces, queue, stopped), name="perfkit-decompress", daemon=True)
+    thread = threading.Thread(
+        target=_produce, args=(_joined(pieces), queue, stopped), name="perfkit-decompress", daemon=True
+    )
     thread.start()
     try:
         while (item := queue.get()) is not None:

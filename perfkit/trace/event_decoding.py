@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 from msgspec import Raw, Struct
 
+from perfkit.base.validation import encodable
 from perfkit.trace.intervals import Ints
 
 MISSING: Final = Raw(b"")
@@ -200,8 +201,8 @@ def _event(loaded: dict[str, Any]) -> Struct:
         args = loaded.get("args")
         category = loaded.get("cat")
         return RawEvent(
-            cat=None if category is None else _encodable(str(category)),
-            name=_encodable(str(loaded.get("name"))),
+            cat=None if category is None else encodable(str(category)),
+            name=encodable(str(loaded.get("name"))),
             pid=_id(loaded.get("pid")),
             tid=_id(loaded.get("tid")),
             ts=_raw_text(loaded.get("ts")),
@@ -241,17 +242,12 @@ def _converted(value: Any) -> Any:
     if isinstance(value, _Number):
         return json.loads(value) if len(value) < _MOST_DIGITS else str(value)
     if isinstance(value, str):
-        return _encodable(value)
+        return encodable(value)
     if isinstance(value, dict):
         return {key: _converted(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_converted(item) for item in value]
     return value
-
-
-def _encodable(text: str) -> str:
-    """Replace lone surrogates."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def _raw_instant(event: dict[str, Any]) -> RawInstant:
@@ -267,7 +263,7 @@ def _raw_instant(event: dict[str, Any]) -> RawInstant:
 def _id(value: Any) -> int | str:
     if isinstance(value, _Number) and len(value) < _MOST_DIGITS and re.fullmatch(r"-?\d+", value):
         return int(value)
-    return _encodable(str(value))
+    return encodable(str(value))
 
 
 def _raw_text(value: Any) -> Raw:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.trace.allocator_events import ALLOCATOR_RECORD, AllocatorEventCollector
-from perfkit.trace.arguments import CollectiveArgsBuilder, DeviceArgsBuilder, OperatorArgsBuilder, numbers
+from perfkit.trace.arguments import CollectiveArgsBuilder, DeviceArgsBuilder, OperatorArgsBuilder
 from perfkit.trace.categories import LEGACY_ANNOTATION, communication_operators, kind_of
 from perfkit.trace.event_decoding import (
     MISSING,
@@ -238,14 +238,16 @@ class EventTableBuilder:
         return np.where(legacy, np.uint8(EventKind.ANNOTATION), kind)
 
     def _correlations(self, args: list[RawArgs], kind: NDArray[np.uint8]) -> Ints:
-        values = [a.correlation for a in args]
+        """Return the correlation of each event, of operators and annotations their `External id`; -1 without one."""
+        of_host = ((kind == EventKind.OPERATOR) | (kind == EventKind.ANNOTATION)).tolist()
+        values = [a.external_id if host else a.correlation for a, host in zip(args, of_host, strict=True)]
         column = all_integers(values)
         if column is None or (column < -1).any():
-            invalid = sum(value not in (None, -1) and parse_int(value, -1) == -1 for value in values)
+            others = [value for value, host in zip(values, of_host, strict=True) if not host]
+            invalid = sum(value not in (None, -1) and parse_int(value, -1) == -1 for value in others)
             self.repaired[BAD_CORRELATION] += invalid
             column = np.array([parse_int(value, -1) for value in values], np.int64)
-        of_host = (kind == EventKind.OPERATOR) | (kind == EventKind.ANNOTATION)
-        return np.where(of_host, numbers([a.external_id for a in args]), column)
+        return column
 
     def _add_args(self, args: list[RawArgs], kind: NDArray[np.uint8], name: NDArray[np.int32]) -> None:
         # One pass over all events: few have any of these, except with shapes.

@@ -175,6 +175,47 @@ def _maxima(values: Ints) -> list[Ints]:
     return levels
 
 
+class SideBySide:
+    """Gives the spans of each key a stretch of one time axis, so that all keys are examined at once.
+
+    A loop over keys costs as much per key as thousands of spans do.
+    """
+
+    def __init__(self, key: Ints, start: Ints, end: Ints) -> None:
+        """Take the spans, shape (s,), of keys that are not negative."""
+        count = int(key.max(initial=-1)) + 1
+        self._cuts: Ints | None = None
+        first, last = envelopes(key, start, end, count)
+        # Only damage lasts so long that the stretches do not fit: the order of instants fits always.
+        if len(key) and (last - first.astype(np.float64))[last >= first].sum() > _LONGEST_AXIS_NS:
+            self._cuts = distinct(np.concatenate((start, end)))
+            first, last = envelopes(key, self._ranked(start), self._ranked(end), count)
+        has_spans = last >= first
+        self._first, self._last = np.where(has_spans, first, 0), np.where(has_spans, last, 0)
+        length = self._last - self._first + 2
+        self._shift = np.cumsum(length) - length - self._first + 1
+
+    def _ranked(self, instant: Ints) -> Ints:
+        return instant if self._cuts is None else np.searchsorted(self._cuts, instant, side="right") - 1
+
+    def place(self, key: Ints, instant: Ints) -> Ints:
+        """Return where instants are on the axis; -1 for those of keys that have no spans."""
+        known = (key >= 0) & (key < len(self._shift))
+        key = np.where(known, key, 0)
+        if not len(self._shift):
+            return np.full(len(key), -1, np.int64)
+        clipped = np.clip(self._ranked(instant), self._first[key] - 1, self._last[key])
+        return np.where(known, clipped + self._shift[key], -1)
+
+    def instant(self, key: Ints, place: Ints) -> Ints:
+        """Return the instants at places of starts and ends."""
+        at: Ints = place - self._shift[key]
+        return at if self._cuts is None else self._cuts[at]
+
+
+_LONGEST_AXIS_NS = 2.0**62
+
+
 class Segments(NamedTuple):
     """Segments of time, in order, each with the index of its innermost span."""
 

@@ -61,6 +61,22 @@ def test_innermost_is_the_latest_started_then_the_shortest(these: Spans, offset:
     assert [these[k] if k >= 0 else None for k in found] == [brute_innermost(these, t) for t in range(-1, 45)]
 
 
+@given(st.lists(spans, max_size=4), st.sampled_from([1, 1 << 30, 1 << 56]), st.integers(-1, 5), st.integers(-5, 50))
+def test_side_by_side_spans_are_found_as_those_of_each_key_alone(
+    of_keys: list[Spans], scale: int, key: int, at: int
+) -> None:
+    """With the largest scale the spans do not fit beside each other, and their order stands for their times."""
+    keys = np.repeat(np.arange(len(of_keys)), [len(these) for these in of_keys])
+    start, end = columns([(scale * a, scale * b) for these in of_keys for a, b in these])
+    axis = intervals.SideBySide(keys, start, end)
+    placed = axis.place(keys, start), axis.place(keys, end)
+    assert axis.instant(keys, placed[0]).tolist() == start.tolist()
+    (row,) = intervals.innermost(*placed, axis.place(np.array([key]), np.array([scale * at])))
+    found = None if row < 0 else (start[row] // scale, end[row] // scale)
+    assert found == brute_innermost(of_keys[key] if 0 <= key < len(of_keys) else [], at)
+    assert row < 0 or keys[row] == key
+
+
 @given(spans)
 def test_innermost_segments_give_each_running_instant_to_its_innermost(these: Spans) -> None:
     cut = intervals.innermost_segments(*columns(these))

@@ -7,8 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.engine.kinds.classify import rows_by_key
-from perfkit.trace.intervals import Ints, Nesting, combinations
+from perfkit.trace.intervals import Ints, Nesting, SideBySide, combinations
 
 ROOT: Final = 0
 """The path that contains nothing."""
@@ -114,10 +113,10 @@ class ThreadSpans:
     """Spans of one kind on all threads; every column has shape (s,)."""
 
     def __init__(self, thread: NDArray[Any], start_ns: Ints, end_ns: Ints, name: NDArray[Any]) -> None:
-        self.start_ns = start_ns
-        self._thread, self._name = thread, name
-        self._places = rows_by_key(thread)
-        self._nesting = {key: Nesting(start_ns[own], end_ns[own]) for key, own in self._places.items()}
+        self.start_ns, self._name = start_ns, name
+        threads = thread.astype(np.int64)
+        self._axis = SideBySide(threads, start_ns, end_ns)
+        self._nesting = Nesting(self._axis.place(threads, start_ns), self._axis.place(threads, end_ns))
 
     def renamed(self, names: Ints) -> "ThreadSpans":
         """Return the same spans with `names[name]` for each name."""
@@ -127,20 +126,7 @@ class ThreadSpans:
 
     def at(self, thread: Ints, instant: Ints) -> Ints:
         """Return the index of the innermost span at each instant on its thread, or -1; thread -1 has none."""
-        found = np.full(len(thread), -1, np.int64)
-        for key, here in rows_by_key(thread).items():
-            if key in self._nesting:
-                inner = self._nesting[key].at(instant[here])
-                found[here] = np.where(inner >= 0, self._places[key][inner], -1)
-        return found
-
-    def _parents(self, spans: Ints) -> Ints:
-        parents = np.full(len(spans), -1, np.int64)
-        for key, here in rows_by_key(self._thread[spans]).items():
-            own = self._places[key]
-            outer = self._nesting[key].parents(np.searchsorted(own, spans[here]))
-            parents[here] = np.where(outer >= 0, own[outer], -1)
-        return parents
+        return self._nesting.at(self._axis.place(thread, instant))
 
     def paths(self, spans: Ints, table: PathTable) -> Ints:
         """Return the path of each span (-1: `ROOT`), from the outermost one around it to itself."""
@@ -155,7 +141,7 @@ class ThreadSpans:
         parent = np.full(len(self._name), -2, np.int64)
         frontier = self._distinct(spans[spans >= 0])
         while len(frontier):
-            outer = self._parents(frontier)
+            outer = self._nesting.parents(frontier)
             parent[frontier] = outer
             outer = outer[outer >= 0]
             frontier = self._distinct(outer[parent[outer] == -2])

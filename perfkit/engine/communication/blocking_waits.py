@@ -24,15 +24,21 @@ class CollectiveSpans(NamedTuple):
 
 
 def waits_until(
-    cut: Segments, communicates: NDArray[np.bool_], begin_ns: Ints, end_ns: Ints, spans: CollectiveSpans
+    cut: Segments,
+    follows: NDArray[np.bool_],
+    communicates: NDArray[np.bool_],
+    begin_ns: Ints,
+    end_ns: Ints,
+    spans: CollectiveSpans,
 ) -> Ints:
-    """Return until when each segment of a thread waits for a collective; its own start if it does not.
+    """Return until when each segment of its thread waits for a collective; its own start if it does not.
 
     It waits if it comes right after the operator that issued the collective, and the thread goes on right after the
     collective has ended. One that is waited for elsewhere ends at another time.
 
     Args:
-        cut: segments of the thread by their innermost operator, shape (s,).
+        cut: segments of threads by their innermost operator, shape (s,).
+        follows: whether a segment begins where the one before it ends, on the same thread, shape (s - 1,).
         communicates: whether that operator is communication, shape (s,).
         begin_ns: when that operator begins, shape (s,).
         end_ns: when it ends.
@@ -40,7 +46,7 @@ def waits_until(
     """
     until = cut.start.copy()
     issued = communicates[:-1] & (end_ns[:-1] == cut.end[:-1])
-    around = ~communicates[1:] & (begin_ns[1:] <= begin_ns[:-1]) & (cut.end[:-1] == cut.start[1:])
+    around = ~communicates[1:] & (begin_ns[1:] <= begin_ns[:-1]) & follows
     after = 1 + np.flatnonzero(issued & around)
     if not len(after) or not len(spans.end):
         return until

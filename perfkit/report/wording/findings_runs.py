@@ -74,7 +74,7 @@ def _several_jobs(folder: str, labels: Sequence[str]) -> str:
 
 def _not_a_regular_file(names: Sequence[str]) -> str:
     what = "is not a regular file and was" if len(names) == 1 else "are not regular files and were"
-    return f"{listed(names, _MOST_FILES)} {what} skipped: a pipe is read only if its own path is given"
+    return f"{listed(names, _MOST_FILES)} {what} skipped: a pipe or link is read only if its own path is given"
 
 
 def _has_captures(folder: Path, names: Sequence[str]) -> str:

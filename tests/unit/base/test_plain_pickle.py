@@ -37,6 +37,12 @@ def test_so_are_those_of_protocol_2_where_only_bytes_are_calls(value: Any) -> No
     assert load_plain(pickle.dumps(value, 2)) == value
 
 
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_texts_can_be_written_again(protocol: int) -> None:
+    read = load_plain(pickle.dumps({"frames": ["a\ud800b", "\u00e9", "x" * 300 + "\udfff"], "\ud800": 1}, protocol))
+    assert read == {"frames": ["a?b", "\u00e9", "x" * 300 + "?"], "?": 1}
+
+
 def test_shared_values_stay_shared() -> None:
     inner = [1]
     first, second = load_plain(pickle.dumps([inner, inner]))

@@ -72,6 +72,13 @@ def kernels(count: int, names: int) -> Iterator[str]:
         yield f'"kernel","name":"kernel_{n % names}_of_many","tid":7,"ts":{10 * n}.000,"dur":5.000'
 
 
+def threads(count: int, step: bool) -> Iterator[str]:
+    for tid in range(1, count + 1):
+        if step or tid == 1:
+            yield f'"user_annotation","name":"ProfilerStep#0","tid":{tid},"ts":0.000,"dur":{10 * count}.000'
+        yield f'"cpu_op","name":"aten::mm","tid":{tid},"ts":{10 * tid - 9}.000,"dur":5.000'
+
+
 def calls(events: Iterable[str], path: Path) -> int:
     """Return how many calls of functions an analysis makes."""
     path.write_text('{"traceEvents":[' + ",\n".join(f'{{"ph":"X","pid":1,"cat":{event}}}' for event in events) + "]}")
@@ -88,6 +95,12 @@ def test_twice_as_many_steps_or_names_cost_twice_as_much(
 ) -> None:
     least, some, many = (calls(events(count), tmp_path / "trace.json") for count in (100, 1100, 2100))
     assert many - some < 1.6 * (some - least)  # 2.7 if it grew with the square
+
+
+@pytest.mark.parametrize("step", [False, True], ids=["operators", "steps"])
+def test_threads_cost_hardly_more_than_their_events(tmp_path: Path, *, step: bool) -> None:
+    _imports, few, many = (calls(threads(count, step), tmp_path / "trace.json") for count in (10, 100, 600))
+    assert (many - few) / 500 < 150  # 510 where each thread is looked at by itself
 
 
 @pytest.mark.slow

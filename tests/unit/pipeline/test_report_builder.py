@@ -574,15 +574,6 @@ def test_no_path_is_a_usage_error() -> None:
         pipeline.analyze()
 
 
-def test_links_are_followed_once(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    rank_trace(0, 1).write(tmp_path / "real" / "rank0.json")
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "link").symlink_to(tmp_path / "real")
-    (tmp_path / "runs" / "circle").symlink_to(tmp_path / "runs")
-    assert len(pipeline.analyze(tmp_path / "runs").runs) == 1
-
-
 @pytest.mark.parametrize(
     "event",
     [

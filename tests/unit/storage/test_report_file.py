@@ -48,6 +48,13 @@ def test_what_is_not_a_report_is_one_line(tmp_path: Path, content: bytes, messag
     assert "\n" not in str(raised.value)
 
 
+def test_a_report_without_runs_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    file.write_bytes(msgspec.json.encode(msgspec.structs.replace(make_report(), runs=[])))
+    with pytest.raises(StoreError, match="not a perfkit report: it has no runs"):
+        perfkit.load_report(file)
+
+
 @pytest.mark.parametrize("number", [2**63, 2**64 - 1, -(2**63) - 1, 10**400])
 def test_a_report_with_a_number_that_no_table_holds_is_refused(number: int, tmp_path: Path) -> None:
     file = tmp_path / "report.json"

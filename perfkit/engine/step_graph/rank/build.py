@@ -280,7 +280,8 @@ class _Builder:
         found = self.trace.collectives
         by_end = np.argsort(found.end, kind="stable")
         spans = CollectiveSpans(found.start[by_end], found.end[by_end])
-        start = waits_until(seg, communicates, events.start_ns[seg.owner], events.end_ns[seg.owner], spans)
+        follows = seg.end[:-1] == seg.start[1:]
+        start = waits_until(seg, follows, communicates, events.start_ns[seg.owner], events.end_ns[seg.owner], spans)
         return union(start[~communicates], seg.end[~communicates])
 
     def _main_issues(self) -> Ints:
