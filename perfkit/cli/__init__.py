@@ -47,6 +47,7 @@ COMMANDS: Final[dict[str, Row]] = {
     "watch": Row("View", "perfkit.cli.watch:app", "Watch runs while they train."),
     "view": Row("View", "perfkit.cli.view:app", "Open a trace in the Perfetto UI."),
     "serve": Row("View", "perfkit.cli.view:serve_app", "Show a folder of runs in the browser, live."),
+    "mcp": Row("View", "perfkit.cli.mcp:app", "Answer the questions of agents about runs."),
     "merge": Row("View", "perfkit.cli.merge:app", "Merge all ranks of a run into one Perfetto timeline."),
     "stacks": Row("View", "perfkit.cli.stacks:app", "Export timed call stacks for flame graphs."),
     "doctor": Row("Prepare", "perfkit.cli.doctor:app", "Check what perfkit can use on this machine."),
