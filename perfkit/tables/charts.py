@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from perfkit.base.formatting import escape_unprintable
+from perfkit.base.formatting import escape_unprintable, install_extra
+from perfkit.errors import LaunchEnvironmentError
 from perfkit.records.aggregate import mean_own_step_ns
 from perfkit.records.rank import RankReport
 from perfkit.records.run import RunReport
@@ -45,9 +46,15 @@ class Chart:
     """What it shows in a sentence, which is the title where the chart stands alone."""
 
     def figure(self) -> "Figure":
-        """Return the chart as a plotly figure."""
-        from plotly.graph_objects import Figure
+        """Return the chart as a plotly figure.
 
+        Raises:
+            LaunchEnvironmentError: plotly is not installed.
+        """
+        try:
+            from plotly.graph_objects import Figure
+        except ImportError as error:
+            raise LaunchEnvironmentError(f"figures need plotly ({error}): {install_extra('notebook')}") from error
         title = " ".join(filter(None, (self.answer and f"{self.answer}.", self.title, self.note)))
         return Figure(self.spec).update_layout(title=as_html(title))
 
