@@ -13,8 +13,11 @@ _PARTS: Final = (
     "remote process exited",
     "connection was likely closed",
     "lost the connection",
+    "timed out",
+    "operation timeout",
+    "wait timeout",
 )
-"""Parts of the error messages of gloo, NCCL, the store and perfkit's own collectives when a peer is gone."""
+"""Parts of the error messages of gloo, NCCL, the store and perfkit's own collectives when a peer is gone or late."""
 
 
 class TerminatedError(RunError):
@@ -30,6 +33,7 @@ class HangupError(TerminatedError):
 
 
 def is_lost_connection(message: str) -> bool:
+    """Return whether an error is only the sign that another rank is gone, or has not come in time."""
     text = message.lower()
     return any(part in text for part in _PARTS)
 

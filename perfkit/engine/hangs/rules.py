@@ -19,7 +19,7 @@ from perfkit.records.hang import Diagnosis, Fault, FaultKind, IssuedCollective, 
 _SAME_SIZE: Final = ("all_reduce", "broadcast", "reduce", "_reduce_scatter_base", "_all_gather_base", "_allgather_base")
 """Operators whose inputs have the same size on all ranks. Those of gather, scatter and all_to_all need not."""
 LOST_CONNECTION: Final = "ended because it lost its connection to another rank"
-"""How a rank has ended that is not the cause."""
+"""How a rank has ended that is not the cause, such as one that has waited too long."""
 
 
 def diagnose(

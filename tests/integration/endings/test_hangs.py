@@ -46,6 +46,10 @@ def issued(op: str, details: str, how: str) -> str:
 
 EXPECTED: Final = {
     "sleep": ("not_issued", [WAITING, f"rank 3 has not issued it: it is in {place_of('load_batch')}"]),
+    "timeout": (
+        "not_issued",
+        ["all_reduce #5 of group dp", f"rank 3 has not issued it: it is in {place_of('load_batch')}"],
+    ),
     "die": ("not_issued", ["wait in all_reduce #5 of group dp", "rank 3 has ended its script, with exit code 1"]),
     "catch": (
         "deadlock",
@@ -124,7 +128,7 @@ def test_a_hang_is_diagnosed_and_ended(how: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_so_are_other_ways_to_hang(tmp_path: Path) -> None:
     # Another operator and another type are found as another size is, another order as what is left out.
-    for how, ended in forked(("sleep", "size", "loader", "catch"), tmp_path).items():
+    for how, ended in forked(("sleep", "size", "loader", "catch", "timeout"), tmp_path).items():
         check(how, tmp_path, ended.errors)
         assert ended.code != 0
 

@@ -5,6 +5,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -44,7 +45,7 @@ def leave_out() -> None:
         return
 
 
-dist.init_process_group("gloo")
+dist.init_process_group("gloo", timeout=timedelta(seconds=5 if HOW == "timeout" else 1800))
 dp = dist.new_group(group_desc="dp")
 dist.new_group(group_desc="tp")
 
@@ -59,7 +60,7 @@ OTHERWISE: dict[str, Callable[[], object]] = {
 
 def sync_metrics(step: int) -> None:
     odd = step == BAD_STEP and RANK == ODD
-    if odd and HOW == "sleep":
+    if odd and HOW in ("sleep", "timeout"):
         load_batch()
     if odd and HOW in OTHERWISE:
         OTHERWISE[HOW]()

@@ -19,6 +19,8 @@ from perfkit.storage.run_folder import claim_failure, read_failure
 from tests.support.hangs.rank_states import call, frame, state
 
 LOST = RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:26527")
+TIMED_OUT = RuntimeError("[gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 6000ms for recv operation")
+WATCHDOG = RuntimeError("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7) ran for 60000 milliseconds")
 SIGNAL = TerminatedError("ended by SIGTERM")
 GONE = RunError("was killed, or ended without a message, before rank 1 was ended by SIGTERM")
 
@@ -38,9 +40,10 @@ def leave_what_ranks_did(folder: Path) -> None:
     write_rank_state(folder, replace(late, request=0))
 
 
-def test_a_lost_connection_is_explained(watch: ScriptHangWatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [LOST, TIMED_OUT, WATCHDOG], ids=["lost", "gloo's timeout", "NCCL's timeout"])
+def test_what_another_rank_has_caused_is_explained(error: RuntimeError, watch: ScriptHangWatch, tmp_path: Path) -> None:
     leave_what_ranks_did(tmp_path)
-    cause = watch.explain(Cause(1, LOST), LOST)
+    cause = watch.explain(Cause(1, error), error)
     assert cause.diagnosis.endswith("rank 1 has not issued it: it is in `load_batch` at data.py:88")
     assert str(cause.error).endswith(f"; {cause.diagnosis}")
     assert (tmp_path / DIAGNOSIS_NAME).exists()
