@@ -7,7 +7,7 @@ import msgspec
 import typer
 from msgspec import to_builtins
 
-from perfkit.base.formatting import escape_unprintable, plural, shell_word
+from perfkit.base.formatting import escape_unprintable, plural, shell_word, size
 from perfkit.base.standard_streams import write_stderr
 from perfkit.cli.output import Json, report_written
 from perfkit.cli.typer_app import App, DataMarker, KernelRules, MaxBytes, RankList, StepMarker, print_line
@@ -26,8 +26,8 @@ def merge(
             "-o",
             "--output",
             metavar="FILE",
-            help="File to write: .pftrace, or .json or .json.gz for viewers other than Perfetto [default: PATH's name "
-            "with .pftrace, in the working directory].",
+            help="File to write: .pftrace; .json or .json.gz for viewers other than Perfetto; .et: the graph of the "
+            "steps, for simulators [default: PATH's name with .pftrace, in the working directory].",
         ),
     ] = None,
     json: Json = False,
@@ -49,6 +49,7 @@ def merge(
     \b
     perfkit merge traces/my-run -o merged.pftrace
     perfkit merge traces/my-run --ranks 0,7 --steps 12-14
+    perfkit merge traces/my-run -o run.et     for simulators, a file per rank
     perfkit view merged.pftrace --rank 3      opens with rank 3 expanded
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     # Imported late, so that `--help` and usage errors do not wait for numpy.
@@ -73,8 +74,13 @@ def merge(
         )
     for warning in merged.warnings:
         write_stderr(f"perfkit: warning: {warning}")
-    counts = f"{plural(merged.ranks, 'rank')}, {merged.slices:,} slices"
-    expanded = "" if merged.latest_rank is None else f" --rank {merged.latest_rank}"
-    report_written(target, f"{counts}; open: perfkit view {shell_word(target)}{expanded}")
+    of_ranks = plural(merged.ranks, "rank")
+    if target.suffix == ".et":
+        first = target.with_suffix(".0.et")
+        write_stderr(f"Wrote {first} and on ({size(merged.bytes)}): {of_ranks}, {merged.slices:,} nodes")
+    else:
+        expanded = "" if merged.latest_rank is None else f" --rank {merged.latest_rank}"
+        opens = f"open: perfkit view {shell_word(target)}{expanded}"
+        report_written(target, f"{of_ranks}, {merged.slices:,} slices; {opens}")
     if json:
         print_line(msgspec.json.encode({"path": escape_unprintable(str(target)), **to_builtins(merged)}).decode())

@@ -1,7 +1,8 @@
 """`perfkit view` and `perfkit serve`: a trace in the Perfetto UI, and a folder of runs, in the browser."""
 
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -64,16 +65,25 @@ def view(
     from perfkit.storage.discovery import choose_trace, refuse_pipe
     from perfkit.storage.filenames import PERFETTO_SUFFIXES
     from perfkit.tools.serve.trace import TraceServer, bundled_ui, origin_of
+    from perfkit.trace.nsys.paths import is_recording
 
     origin_of(ui)
     refuse_pipe(path, "a browser")
     is_merged = path.is_file() and path.name.lower().endswith(PERFETTO_SUFFIXES)
     trace = choose_trace(path, None if is_merged else rank)
-    _refuse_others(trace)
     files = bundled_ui() if offline else None
-    window = None if step is None and at is None else _window(trace, step, at, step_marker)
-    expanded = rank if is_merged else None
-    with TraceServer(trace, ui=None if offline else ui, ui_files=files, window=window, expanded=expanded) as server:
+    with ExitStack() as stack:
+        window = None
+        if is_recording(trace):
+            shown = _merged(trace, Path(stack.enter_context(TemporaryDirectory())), step, at, step_marker)
+        else:
+            _refuse_others(trace)
+            shown = trace
+            window = None if step is None and at is None else _window(trace, step, at, step_marker)
+        expanded = rank if is_merged else None
+        server = stack.enter_context(
+            TraceServer(shown, ui=None if offline else ui, ui_files=files, window=window, expanded=expanded)
+        )
         until = "Serving until Ctrl-C" if offline else "Waiting for the browser to fetch the trace; Ctrl-C ends"
         announce(str(trace), server.link, server.server_port, browser=browser, until=until)
         if offline:
@@ -91,6 +101,17 @@ def _refuse_others(trace: Path) -> None:
 
     if (kind := describe_file(trace)) is not None:
         raise TraceError(f"{trace}: is {kind}, not a trace or a timeline")
+
+
+def _merged(trace: Path, folder: Path, step: str | None, at: str | None, step_marker: str | None) -> Path:
+    """Return a timeline of a recording of nsys, or of one step of it: Perfetto does not read its format."""
+    if at is not None:
+        raise UsageError(f"--at shows a part of a trace of torch.profiler, and {trace} is a recording of nsys")
+    from perfkit.tools.merge.merge import merge
+
+    target = folder / f"{trace.name}.pftrace"
+    merge(trace, target, steps=step, step_marker=step_marker)
+    return target
 
 
 def _window(trace: Path, step: str | None, at: str | None, step_marker: str | None) -> tuple[int, int]:

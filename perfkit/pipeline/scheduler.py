@@ -18,6 +18,7 @@ from perfkit.records.common import Finding, Observation
 from perfkit.report.wording.findings import word
 from perfkit.storage import cache
 from perfkit.storage.filenames import rank_in_name
+from perfkit.trace.nsys.paths import on_disk
 
 Progress = Callable[[int, int], None]
 """Called with the bytes of finished and of all traces, possibly from another thread."""
@@ -69,7 +70,7 @@ class TraceScheduler:
                 self._add(number, task.bytes)
         # A pipe can be read only in this process.
         self._submit_all(
-            [n for n in self._remaining() if not self._tasks[n].file.is_file()], "serial", ExecutorOptions()
+            [n for n in self._remaining() if not on_disk(self._tasks[n].file).is_file()], "serial", ExecutorOptions()
         )
         if remaining := self._remaining():
             self._submit_all(remaining, executor or self._choose_executor(remaining, options), options)

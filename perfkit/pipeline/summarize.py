@@ -24,6 +24,7 @@ from perfkit.report.wording.findings import word, word_all
 from perfkit.storage import cache
 from perfkit.storage.cache import Fingerprint
 from perfkit.trace.events import Header, RankTrace
+from perfkit.trace.nsys.paths import on_disk
 from perfkit.trace.reader import read_trace
 
 
@@ -190,11 +191,12 @@ def _encodable(value: Any) -> Any:
 
 def task_for(path: Path, options: Options, cached: bool) -> Task:
     """Return the task of a file; one that is not a regular file (a pipe) is not cached."""
-    is_regular = path.is_file()
+    file = on_disk(path)
+    is_regular = file.is_file()
     return Task(
         path=str(path),
         folder=os.getcwd(),
-        bytes=path.stat().st_size if is_regular else 0,
+        bytes=file.stat().st_size if is_regular else 0,
         options=options,
         cached=cached and is_regular,
     )

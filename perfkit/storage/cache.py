@@ -26,6 +26,7 @@ from perfkit.accelerators import accelerators
 from perfkit.base.regular_file import open_regular
 from perfkit.plugins import installed
 from perfkit.storage import cache_folder
+from perfkit.trace.nsys.paths import on_disk, split_path
 
 _RACY_NS: Final = 2_000_000_000
 """A file that changed this recently may change again without a change of its times (git's "racy" problem)."""
@@ -68,7 +69,7 @@ class Fingerprint(Struct, frozen=True):
 def known_fingerprint(path: Path) -> Fingerprint | None:
     """Return the fingerprint of a file that has not changed since it was last read, without reading it."""
     try:
-        status = path.stat()
+        status = on_disk(path).stat()
     except OSError:
         return None
     if status.st_size > _MOST_HASHED_BYTES:
@@ -81,15 +82,16 @@ def known_fingerprint(path: Path) -> Fingerprint | None:
 
 def fingerprint(path: Path) -> Fingerprint | None:
     """Return the fingerprint of a file; None if it is not a regular file, cannot be read, or is large and new."""
+    file, _ = split_path(path)
     try:
-        with open_regular(path) as stream:
+        with open_regular(file) as stream:
             status = os.fstat(stream.fileno())
             if status.st_size > _MOST_HASHED_BYTES:
                 return _large_fingerprint(path, status)
             content = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=_DIGEST_BYTES)).hexdigest()
     except OSError:
         return None
-    return Fingerprint(str(path), _file_stat(status, content))
+    return Fingerprint(str(path), _file_stat(status, _of_process(path, content)))
 
 
 def _large_fingerprint(path: Path, status: os.stat_result) -> Fingerprint | None:
@@ -100,7 +102,13 @@ def _large_fingerprint(path: Path, status: os.stat_result) -> Fingerprint | None
     current = _file_stat(status, "")
     if _is_racy(current) or not (current.inode and current.ctime_ns):
         return None
-    return Fingerprint(str(path), _file_stat(status, _digest(msgspec.msgpack.encode(current)).hex()))
+    return Fingerprint(str(path), _file_stat(status, _of_process(path, _digest(msgspec.msgpack.encode(current)).hex())))
+
+
+def _of_process(path: Path, content: str) -> str:
+    """Return the key of a file's content, or of one process in it."""
+    process = split_path(path)[1]
+    return content if process is None else f"{content}@{process}"
 
 
 def load(file: Fingerprint, options: bytes) -> bytes | None:
@@ -129,7 +137,7 @@ def store_stat(file: Fingerprint) -> None:
 def unchanged(file: Fingerprint) -> bool:
     """Return whether a file still matches its fingerprint."""
     try:
-        return file.stat == _file_stat(Path(file.path).stat(), file.stat.content)
+        return file.stat == _file_stat(on_disk(Path(file.path)).stat(), file.stat.content)
     except OSError:
         return False
 

@@ -18,9 +18,11 @@ from typing import NamedTuple
 from perfkit.errors import TraceError, UsageError
 from perfkit.storage.filenames import rank_in_name, without_suffix
 from perfkit.storage.hang_log import HANGS_NAME
+from perfkit.storage.recordings import RECORDING_SUFFIXES, with_processes
 from perfkit.storage.run_folder import FAILURE_NAME, MANIFEST_NAME, SWEEP_NAME, is_capture
 from perfkit.storage.step_log.reader import is_step_log
 from perfkit.trace.event_decoding import SUFFIXES
+from perfkit.trace.nsys.paths import on_disk
 
 _NOT_TRACES = frozenset({MANIFEST_NAME, FAILURE_NAME, SWEEP_NAME, "report.json", "hang.json", HANGS_NAME})
 _OTHERS = (".speedscope.json", ".hang.json", ".earlier_steps.json")
@@ -93,7 +95,7 @@ def choose_trace(path: Path, rank: int | None) -> Path:
         TraceError: there is no such file, no trace, or none of that rank.
         UsageError: a file and a rank are given, or the folder contains several runs.
     """
-    if path.is_file():
+    if on_disk(path).is_file() and find_run(path).traces == [path]:
         if rank is not None:
             raise UsageError(f"--rank {rank} chooses among the traces of a folder, and {path} is a file")
         return path
@@ -136,7 +138,7 @@ def _unique_names(runs: list[RunLocation]) -> list[RunLocation]:
 
 def _is_folder(path: Path) -> bool:
     try:
-        mode = path.stat().st_mode
+        mode = on_disk(path).stat().st_mode
     except FileNotFoundError as error:
         hint = f"; to write a page: -o {path}" if path.suffix == ".html" else ""
         raise TraceError(f"{path}: no such file or folder{hint}") from error
@@ -151,7 +153,8 @@ def _run_of_files(files: list[Path]) -> RunLocation:
     files = list(dict.fromkeys(files))
     is_single = len(files) == 1
     name = without_suffix(files[0].name) if is_single else files[0].resolve().parent.name
-    return RunLocation(name, files[0] if is_single else files[0].parent, sorted(files), has_manifest=False)
+    path = files[0] if is_single else files[0].parent
+    return RunLocation(name, path, sorted(with_processes(files)), has_manifest=False)
 
 
 def _runs_below(root: Path) -> Iterator[RunLocation]:
@@ -174,7 +177,7 @@ def _runs_below(root: Path) -> Iterator[RunLocation]:
             subfolders[:] = [name for name in subfolders if not is_capture(name)]
         if traces or has_manifest or any(map(is_step_log, files)):
             any_found = True
-            yield RunLocation(here.resolve().name, here, traces, has_manifest, skipped, captures)
+            yield RunLocation(here.resolve().name, here, with_processes(traces), has_manifest, skipped, captures)
     if not any_found:
         raise _no_traces_error(root, all_skipped)
 
@@ -202,7 +205,7 @@ def _is_file(path: Path) -> bool:
 
 def _is_trace(name: str) -> bool:
     other = name in _NOT_TRACES or name.endswith(_OTHERS)
-    return name.endswith(SUFFIXES) and not other and not name.startswith(".")
+    return name.endswith((*SUFFIXES, *RECORDING_SUFFIXES)) and not other and not name.startswith(".")
 
 
 def _error_handler(root: Path) -> Callable[[OSError], None]:

@@ -26,4 +26,4 @@ def rank_in_name(file: str) -> int | None:
 
 def without_suffix(file: str) -> str:
     """Return a trace's file name without the suffixes of its format; other dots stay."""
-    return file.removesuffix(".gz").removesuffix(".zst").removesuffix(".json")
+    return file.removesuffix(".gz").removesuffix(".zst").removesuffix(".json").removesuffix(".sqlite")

@@ -20,6 +20,7 @@ from perfkit.trace.json_buffer import TextBuffer
 from perfkit.trace.json_scanner import OPTION_KEYS, SLICE_BYTES, JsonScanner
 from perfkit.trace.lanes import LANES_KEY, MERGED_KEY, decode_lanes
 from perfkit.trace.module_names import MODULES_KEY, decode_modules
+from perfkit.trace.nsys.paths import is_recording
 from perfkit.trace.timestamps import LIMIT_NS
 
 _MOST_DEVICES: Final = 64
@@ -36,7 +37,7 @@ def read_trace(
     slice_bytes: int = SLICE_BYTES,
     detailed: bool = False,
 ) -> RankTrace:
-    """Read one trace file: plain, gzip or zstd, independent of its name.
+    """Read one trace file: plain, gzip or zstd, independent of its name; or what `nsys export` wrote (SQLite).
 
     Whole events of a damaged file are kept, and `RankTrace.damage` describes the damage.
 
@@ -51,6 +52,10 @@ def read_trace(
         NotATraceError: the file is JSON, but not a trace.
         TraceError: the file cannot be read, has nothing usable, or is larger than allowed.
     """
+    if is_recording(path):
+        from perfkit.trace.nsys.reader import read_nsys
+
+        return read_nsys(path, max_bytes=max_bytes, progress=progress, detailed=detailed)
     source = TraceText(path, max_bytes=max_bytes, progress=progress)
     pieces = source.pieces()
     try:

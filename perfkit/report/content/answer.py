@@ -20,6 +20,7 @@ from perfkit.report.content.ledger import Part, parts
 from perfkit.report.content.run_facts import described_ranks, described_workload, finding_lines, findings_beyond_verdict
 from perfkit.report.wording.trust import trust_line
 from perfkit.tables.specification import Table, Tone
+from perfkit.trace.nsys.paths import trace_path
 
 TONES: Final[dict[Bound, Tone]] = {"compute": "good", "none": "info", "unknown": "info"}
 """Of a verdict; the others are warnings."""
@@ -285,7 +286,4 @@ def _data_marker_option(run: RunReport) -> str:
 
 def shell_path(run: RunReport, trace: str) -> str:
     """Return the path of a run's trace, quoted for a shell."""
-    path = Path(run.path)
-    if path.name != trace:  # else the trace itself was given
-        path /= trace
-    return shell_word(path)
+    return shell_word(trace_path(Path(run.path), trace))

@@ -36,6 +36,7 @@ from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
 from perfkit.storage.run_folder import read_manifest
 from perfkit.tools.merge.chrome_writer import ChromeWriter
 from perfkit.tools.merge.collective_links import RunLinks, Spans, find_links
+from perfkit.tools.merge.execution_traces import SUFFIX, write_execution_traces
 from perfkit.tools.merge.perfetto_writer import PerfettoWriter
 from perfkit.tools.merge.rank_tracks import Plan, Rank, build_rank_tracks
 from perfkit.tools.merge.slices import path_slices
@@ -86,7 +87,7 @@ def merge(
     max_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> Merged:
-    """Write all ranks of a run to one timeline.
+    """Write all ranks of a run to one timeline, or the graph of its steps to an execution trace per rank (`.et`).
 
     Args:
         path: a run folder, or a trace.
@@ -114,6 +115,10 @@ def merge(
     if os.path.realpath(output) in map(os.path.realpath, location.traces):  # unlike `resolve`, of any links
         raise UsageError(f"-o {output} is one of the traces: give the timeline another name")
     options = Options(step_marker=step_marker, data_marker=data_marker, max_bytes=max_bytes, kernel_rules=rules)
+    if output.suffix == SUFFIX:
+        if wanted_ranks is not None:
+            raise UsageError(f"--ranks: execution traces ({SUFFIX}) have all ranks, whose collectives need each other")
+        return _execution_traces(location, output, options, wanted_steps, progress)
     run = _plan_run(location, options, wanted_ranks, wanted_steps, progress)
     slices, out_of_range, crossing = 0, Tally[str](), Tally[str]()
     with _open(output, run.base_ns) as writer:
@@ -133,6 +138,26 @@ def merge(
     )
 
 
+def _execution_traces(
+    location: RunLocation, output: Path, options: Options, steps: Ranges | None, progress: Progress | None
+) -> Merged:
+    """Write the graph of the run's steps; the slices are its nodes."""
+    summaries, lost = load_summaries(location, options, True, progress)
+    manifest = _manifest(location)
+    check_one_job(location.path, summaries, manifest is not None)
+    context = RunContext(summaries, manifest)
+    matched, clocks = context.matched
+    graph = build_run_graph(context.grouped, matched, clocks, None).graph
+    if graph is None:
+        raise UsageError(f"-o {output}: the ranks of {location.path} have no steps in common to write a graph of")
+    if steps is not None:
+        steps.check({step for step in graph.steps if step is not None}, "step of the graph")
+    wanted = np.array([steps is None or (step is not None and step in steps) for step in graph.steps])
+    written = write_execution_traces(graph, output, wanted)
+    warnings = [finding.message for finding in lost if finding.severity == "error"]
+    return Merged(ranks=len(graph.ranks), slices=written.nodes, bytes=written.bytes, warnings=warnings)
+
+
 def _skipped_warnings(out_of_range: Mapping[str, int], crossing: Mapping[str, int]) -> Iterator[str]:
     """Yield a warning for each rank with events that are not on the timeline."""
     for name, count in out_of_range.items():
@@ -145,8 +170,8 @@ def _skipped_warnings(out_of_range: Mapping[str, int], crossing: Mapping[str, in
 
 def check_suffix(output: Path) -> None:
     """Raise UsageError unless the suffix of a file is that of an output format."""
-    if not output.name.lower().endswith((*PERFETTO_SUFFIXES, *JSON_SUFFIXES)):
-        known = ", ".join((*PERFETTO_SUFFIXES, *JSON_SUFFIXES))
+    if not output.name.lower().endswith((*PERFETTO_SUFFIXES, *JSON_SUFFIXES, SUFFIX)):
+        known = ", ".join((*PERFETTO_SUFFIXES, *JSON_SUFFIXES, SUFFIX))
         raise UsageError(f"-o {output}: the file name suffix is not a known output format; use {known}")
 
 

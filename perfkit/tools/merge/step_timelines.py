@@ -23,6 +23,7 @@ from perfkit.records.rank import RankReport
 from perfkit.records.report import Report
 from perfkit.records.run import RunReport
 from perfkit.tools.merge.step_rows import Links, step_timeline
+from perfkit.trace.nsys.paths import on_disk, trace_path
 from perfkit.trace.reader import read_trace
 
 MOST_RUNS: Final = 4
@@ -95,9 +96,8 @@ def _drawn(run: RunReport, steps: Ranges | None, options: Options) -> RunReport:
 def _contexts(run: RunReport, rank: RankReport, options: Options) -> Iterator[tuple[str, TraceContext]]:
     """Yield the rank's traces that can be read again, one in memory at a time."""
     for name in rank.traces:
-        path = Path(run.path)
-        path = path if path.name == name else path / name
-        if not path.is_file():
+        path = trace_path(Path(run.path), name)
+        if not on_disk(path).is_file():
             continue
         try:
             trace = read_trace(path, max_bytes=options.max_bytes)

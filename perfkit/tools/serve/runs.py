@@ -20,6 +20,7 @@ from perfkit.storage.discovery import RunLocation, find_runs
 from perfkit.storage.filenames import rank_in_name
 from perfkit.storage.run_folder import FAILURE_NAME, MANIFEST_NAME, read_manifest
 from perfkit.storage.step_log.reader import StepLogReader, find_step_logs
+from perfkit.trace.nsys.paths import on_disk
 
 _KEY_LENGTH: Final = 16
 _NEWEST: Final = 32
@@ -111,7 +112,7 @@ def signature_of(location: RunLocation) -> Signature:
     rows = []
     for path in [location.path / MANIFEST_NAME, location.path / FAILURE_NAME, *location.traces, *_logs(location)]:
         try:
-            status = path.stat()
+            status = on_disk(path).stat()
         except OSError:
             continue
         rows.append((path.name, status.st_mtime_ns, status.st_size))
