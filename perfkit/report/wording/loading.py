@@ -14,7 +14,7 @@ WAIT_WORDS: Final[dict[WaitCause, str]] = {
     "slow_sample": "a slow sample",
     "workers_busy": "waiting for workers, of which there are too few",
     "starting": "workers that are only starting",
-    "waiting": "samples that wait for something else than files",
+    "waiting": "waiting for something other than files",
     "core": "waiting for a free core",
     "other": "not in the loader's fetches",
 }
