@@ -31,7 +31,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "launches_missing": "Device activity has no launch in the trace; what it waited for, and its operator, is unknown.",
     "kernels_lost": "Launched kernels are not in the trace; steps that lost some are left out, if others did not.",
     "impossible_times": "Device activities contradict launches or the order of streams; they were cut or left out.",
-    "device_clock_differs": "The device's clock differs from the host's: its times were shifted by as much.",
+    "device_clock_differs": "The device's clock differs from the host's: its times were shifted by that, or it drifts.",
     "collective_sizes_unmatched": "The run's record of collectives does not match all of them; some sizes are unknown.",
     # Steps
     "no_steps": "No annotation marks steps; the optimizer or the loader tells them, or the whole trace counts as one.",

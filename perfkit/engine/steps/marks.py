@@ -60,6 +60,11 @@ def step_names(events: Events, rows: Ints, marker: str | None) -> NDArray[np.boo
     return marks & _matching(events, marker)[: len(marks)]
 
 
+def step_number(name: str) -> int:
+    """Return N of `ProfilerStep#N`."""
+    return int(name[_STEP_NUMBER])
+
+
 def training_thread(events: Events, marker: str | None) -> int:
     """Return the thread that trains; -1 without any: that of the steps, if it runs anything, else that which runs most.
 
@@ -196,7 +201,7 @@ def _over_streams(stream: NDArray[np.integer], name: NDArray[np.integer], start_
 def _numbers(events: Events, names: Ints, marker: str | None) -> list[int]:
     """Return the number of each step: the marker's first group, or the last number in the match, or its index."""
     if marker is None:
-        return [int(events.names[name][_STEP_NUMBER]) for name in names.tolist()]
+        return [step_number(events.names[name]) for name in names.tolist()]
     pattern = re.compile(marker)
     return [_number(pattern.search(events.names[name]), order) for order, name in enumerate(names.tolist())]
 

@@ -156,6 +156,10 @@ TRACES: Final[Words] = {
         "the device's clock is ahead of the host's: no work begins within {ns:duration} of its launch, not even on an "
         "idle device; all times of the device were moved by that"
     ),
+    "device_clock_differs/drifts": (
+        "the device's clock drifts by {ns:duration} against the host's: from launch to work on an idle device takes so "
+        "much longer at one end of the recording than at the other; no time was moved for that"
+    ),
     "collective_sizes_unmatched": _collective_sizes_unmatched,
     "no_steps": _no_steps,
     "steps_of_device": "annotations of the device mark the steps: those of the host are not in the trace",

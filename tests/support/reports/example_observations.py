@@ -55,6 +55,7 @@ TRACES: Final = [
     Observation("impossible_times", {"activities": 1, "of": 240, "removed_ns": 1_600 * MS}),
     Observation("device_clock_differs", {"ns": 29_100_000}, "behind"),
     Observation("device_clock_differs", {"ns": 10 * S}, "ahead"),
+    Observation("device_clock_differs", {"ns": 16_300_000}, "drifts"),
     Observation("collective_sizes_unmatched", {"unmatched": 2, "of": 2, "operators": ["recv", "send"]}),
     Observation("collective_sizes_unmatched", {"unmatched": 3, "of": 4, "operators": ["broadcast", "send"]}),
     Observation("no_steps", {"marker": None, "source": "trace"}),

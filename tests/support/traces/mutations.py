@@ -147,6 +147,26 @@ def drop_step(rng: random.Random, events: list[Event]) -> float:
     return 0.0
 
 
+def move_step(rng: random.Random, events: list[Event]) -> float:
+    """Move the annotation of a step that lies between others."""
+    steps = [event for event in events if event.get("cat") != "gpu_user_annotation" and _is_step(event)]
+    steps.sort(key=lambda event: float(event["ts"]))
+    if len(steps) > 2:
+        moved = rng.choice(steps[1:-1])
+        by = rng.choice((-1, 1)) * rng.uniform(0.1, 0.9) * min(float(step["dur"]) for step in steps)
+        moved["ts"] = round(float(moved["ts"]) + by, 3)
+    return 0.0
+
+
+def duplicate_later(rng: random.Random, events: list[Event]) -> float:
+    """Add up to a quarter of the operators, as they are, at another time as well."""
+    operators = [event for event in events if event.get("ph") == "X" and event.get("cat") == "cpu_op"]
+    by = distance(rng) / 100
+    again = rng.sample(operators, int(len(operators) * rng.uniform(0, 0.25)))
+    events += [{**event, "ts": round(float(event["ts"]) + by, 3)} for event in again]
+    return 0.0
+
+
 def _is_step(event: Event) -> bool:
     return event.get("ph") == "X" and str(event.get("name")).startswith("ProfilerStep#")
 
@@ -210,6 +230,8 @@ MUTATIONS: Final[dict[str, Callable[[random.Random, list[Event]], float]]] = {
     "merge": merge,
     "clock": clock,
     "drop a step": drop_step,
+    "move a step": move_step,
+    "duplicate operators later": duplicate_later,
     "shift launches": shift_launch,
 }
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.engine.kinds.host_plausibility import OVERRUNNING, REPEATED, check_host
+from perfkit.engine.kinds.host_plausibility import OVERRUNNING, REPEATED, SHIFTED, check_host
 from perfkit.engine.trace_context import TraceContext
 from perfkit.trace.events import Repair
 from perfkit.trace.reader import read_trace
@@ -87,6 +87,59 @@ def test_what_runs_on_when_its_thread_has_gone_on_is_cut(
     found = self_times_us(context)
     assert {name: found[name] for name in expected} == expected
     assert repaired(context).get(OVERRUNNING, 0) == cut
+
+
+def numbered() -> dict[str, Any]:
+    builder = TraceBuilder().step(3, 0, 1_000)
+    for number in range(20):
+        builder.op("aten::mm", 50 * number, 10, args={"External id": number + 1})
+    return builder.to_dict()
+
+
+def test_an_operator_that_is_there_again_at_another_time_counts_once(tmp_path: Path) -> None:
+    document = numbered()
+    operators = [one for one in document["traceEvents"] if one["name"] == "aten::mm"]
+    document["traceEvents"] += [{**one, "ts": one["ts"] + 425} for one in operators[3:8]]
+    context = context_of(document, tmp_path)
+    assert self_times_us(context) == {"aten::mm": (20, 200)}
+    assert repaired(context) == {REPEATED: 5}
+
+
+def test_a_second_recording_repeats_nothing(tmp_path: Path) -> None:
+    document = numbered()
+    events = [one for one in document["traceEvents"] if one["ph"] == "X"]
+    document["traceEvents"] += [{**one, "ts": one["ts"] + 2_000} for one in events]
+    context = context_of(document, tmp_path)
+    assert self_times_us(context) == {"aten::mm": (40, 400)}
+    assert not repaired(context)
+
+
+def steps_ms(context: TraceContext) -> list[float]:
+    return [step.wall_ns / 1e6 for step in context.break_down(with_causes=False)]
+
+
+@pytest.mark.parametrize(
+    ("at", "by_ms", "longer_ms", "expected", "shifted"),
+    [
+        (1, 6, 0, [10] * 4, 1),
+        (2, -7, 0, [10] * 4, 1),
+        (0, 4, 0, [6, 10, 10, 10], 1),
+        (1, 0, 5, [10] * 4, 1),
+        (2, 0, -0.9, [10] * 4, 0),
+    ],
+    ids=["later", "earlier", "the first", "longer", "with a gap that is possible"],
+)
+def test_a_step_that_is_not_where_the_one_before_ended_is_said(
+    tmp_path: Path, at: int, by_ms: float, longer_ms: float, expected: list[float], shifted: int
+) -> None:
+    builder = TraceBuilder()
+    for step in range(4):
+        start = 10_000 * step + (round(1_000 * by_ms) if step == at else 0)
+        builder.step(step + 3, start, 10_000 + (round(1_000 * longer_ms) if step == at else 0))
+        builder.op("aten::mm", 10_000 * step + 9_950, 10)
+    context = context_of(builder.to_dict(), tmp_path)
+    assert steps_ms(context) == pytest.approx(expected)
+    assert repaired(context).get(SHIFTED, 0) == shifted
 
 
 spans = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 10)), min_size=1, max_size=12)

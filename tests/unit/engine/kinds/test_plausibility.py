@@ -146,6 +146,39 @@ def test_a_clock_that_is_off_is_aligned_and_said(tmp_path: Path, offset_us: int)
     assert finding.values["ns"] == pytest.approx(abs(offset_us) * 1_000, abs=0.9 * MS)
 
 
+def idle_launches(late_us: float = 0, faster: float = 0) -> TraceBuilder:
+    """Return two steps of 20 kernels, each launched on an idle device, by a clock that is ahead and faster."""
+    builder = TraceBuilder()
+    for number in range(40):
+        begin = 1_000 * number
+        if number % 20 == 0:
+            builder.step(3 + number // 20, begin, 20_000).op("aten::mm", begin + 1, 19_000)
+        start = round((begin + 115) * (1 + faster) + late_us)
+        builder.launch(number + 1, begin + 100, 10).kernel("gemm", start, 200, number + 1)
+    return builder
+
+
+def test_many_launches_on_an_idle_device_tell_by_how_little_its_clock_is_ahead(tmp_path: Path) -> None:
+    assert not found(context_of(idle_launches(), tmp_path))
+    (finding,) = found(context_of(idle_launches(late_us=50), tmp_path))
+    assert (finding.code, finding.case, finding.severity) == ("device_clock_differs", "ahead", "info")
+    assert finding.values["ns"] == 65_000
+
+
+def test_a_clock_that_drifts_is_said(tmp_path: Path) -> None:
+    (finding,) = found(context_of(idle_launches(faster=0.01), tmp_path))
+    assert (finding.code, finding.case) == ("device_clock_differs", "drifts")
+    assert finding.values["ns"] == 300_000
+
+
+def test_a_clock_that_is_ahead_of_all_waits_is_aligned_though_no_launch_found_the_device_idle(tmp_path: Path) -> None:
+    builder = training(late_us=10_000_000).launch(9_000, 310_000, 80_500, name="cudaDeviceSynchronize")
+    context = context_of(builder.kernel("without a launch", 10_000_500, 400), tmp_path)
+    assert compute_ms(context) == pytest.approx([72.0] * 4, abs=1)
+    (finding,) = found(context)
+    assert (finding.code, finding.case) == ("device_clock_differs", "ahead")
+
+
 def test_work_may_begin_late_if_the_device_was_busy_with_earlier_work(tmp_path: Path) -> None:
     builder = training(late_us=30_000).kernel("before", 20, 30_000)
     assert not found(context_of(builder, tmp_path), "device_clock_differs")
@@ -232,6 +265,17 @@ def test_work_of_one_graph_may_run_at_once(tmp_path: Path) -> None:
     builder = TraceBuilder().step(0, 0, 1_000).launch(1, 10, 5, name="cudaGraphLaunch")
     builder.kernel("long", 20, 500, 1).kernel("gemm", 30, 10, 1).kernel("gemm", 50, 10, 1).kernel("gemm", 50, 10, 1)
     assert not found(context_of(builder, tmp_path))
+
+
+def test_work_of_graphs_runs_in_the_order_of_their_launches(tmp_path: Path) -> None:
+    builder = TraceBuilder().step(0, 0, 1_000)
+    for graph in range(4):
+        begin = 200 * graph
+        builder.launch(graph + 1, begin + 5, 5, name="cudaGraphLaunch").kernel("long", begin + 20, 100, graph + 1)
+        builder.kernel("gemm", begin + 30, 10, graph + 1)
+    assert not found(context_of(builder, tmp_path))
+    (finding,) = found(context_of(builder.kernel("gemm", 630, 10, 1), tmp_path))
+    assert (finding.code, finding.values["activities"]) == ("impossible_times", 1)
 
 
 def test_work_cannot_end_after_the_call_that_waited_for_it(tmp_path: Path) -> None:
