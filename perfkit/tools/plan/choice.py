@@ -14,7 +14,7 @@ CLOSE: Final = 1.05
 DIVIDING: Final = ("tp", "pp", "cp", "ep")
 """Dimensions of a mesh that divide more than samples."""
 
-_ORDER: Final = ("ddp", "zero1", "zero2", "zero3", "hsdp")
+_ORDER: Final = ("ddp", "zero1", "zero2", "zero3", "hsdp", "zero++")
 
 _OFFLOADS: Final = ("none", "optimizer", "parameters", "nvme")
 
@@ -62,13 +62,8 @@ def choose(layouts: Sequence[PlannedLayout], device: PlannedDevice | None) -> tu
     fitting = [one for one in layouts if one.fits]
     if not fitting:
         return None, _nothing_fits(layouts)
-    runnable = [one for one in fitting if one.refused is None]
-    if not runnable:
-        with_command = [one for one in fitting if one.command is not None]
-        best, why = _best(with_command or fitting)
-        return list(layouts).index(best), f"{why}; {_refusal(best.refused or '')}"
-    best, why = _best(runnable)
-    return list(layouts).index(best), why
+    best, why = _best([one for one in fitting if one.command is not None] or fitting)
+    return list(layouts).index(best), why if best.refused is None else f"{why}; {_refusal(best.refused)}"
 
 
 def with_layouts(plan: Plan, layouts: list[PlannedLayout]) -> Plan:
@@ -78,7 +73,8 @@ def with_layouts(plan: Plan, layouts: list[PlannedLayout]) -> Plan:
 
 
 def _best(fitting: Sequence[PlannedLayout]) -> tuple[PlannedLayout, str]:
-    simplest = sorted(fitting, key=simplicity)
+    # What `perfkit run` trains comes before what other programs do.
+    simplest = sorted(fitting, key=lambda one: (one.refused is not None, simplicity(one)))
     timed = [(one.step.step_ns, one) for one in simplest if one.step is not None]
     if not timed and simplest[0].offload != "none":
         return simplest[0], _why_offloaded(simplest[0])

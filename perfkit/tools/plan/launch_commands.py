@@ -11,7 +11,7 @@ from perfkit.record.training.strategies.checks import check_parallelism
 from perfkit.tools.plan.layout import Layout
 from perfkit_workloads.base import Workload
 
-_STAGES: Final = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3}
+_STAGES: Final = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "zero++": 3}
 _FILE: Final = "ds_config.json"
 _AUTOCAST: Final = ("bfloat16", "float16")
 _UNSUPPORTED: Final = "neither DeepSpeed nor Megatron-LM has this combination"
@@ -30,7 +30,7 @@ def run_command(
         check_parallelism(workload, config)
     except UsageError as error:
         return None, str(error)
-    run |= {"ds_config": _FILE} if layout.offload != "none" else {}
+    run |= {"ds_config": _FILE} if _has_file(layout) else {}
     flags = " ".join(_flag(name, value) for name, value in {**given, **run}.items())
     ranks = f" -n {layout.ranks}" if layout.ranks <= per_host and layout.ranks > 1 else ""
     launcher = f"mpiexec -n {layout.ranks} " if layout.ranks > per_host else ""
@@ -70,8 +70,12 @@ def _flag(name: str, value: Any) -> str:
 
 
 def _written(layout: Layout, precision: str) -> str:
-    """Return the command that writes DeepSpeed's file for what is offloaded; empty without."""
-    return "" if layout.offload == "none" else f"{_echo(deepspeed_config(layout, precision))}; "
+    """Return the command that writes DeepSpeed's file; empty if `perfkit run` has options for all of it."""
+    return f"{_echo(deepspeed_config(layout, precision))}; " if _has_file(layout) else ""
+
+
+def _has_file(layout: Layout) -> bool:
+    return layout.offload != "none" or layout.dp == "zero++"
 
 
 def _echo(config: Mapping[str, Any]) -> str:
@@ -86,6 +90,9 @@ def deepspeed_config(layout: Layout, precision: str) -> dict[str, Any]:
         zero["offload_optimizer"] = where
     if layout.offload in ("parameters", "nvme"):
         zero["offload_param"] = where
+    if layout.dp == "zero++":
+        zero |= {"zero_quantized_weights": True, "zero_hpz_partition_size": layout.hpz}
+        zero |= {"zero_quantized_gradients": True}
     if precision in _AUTOCAST:
         return {"torch_autocast": {"enabled": True, "dtype": precision}, "zero_optimization": zero}
     return ({"bf16": {"enabled": True}} if precision == "mixed" else {}) | {"zero_optimization": zero}
@@ -99,11 +106,22 @@ def other_command(layout: Layout, precision: str, batch: int, per_host: int) -> 
     if layout.dp in _STAGES and not divides and layout.ep == 1 and precision != "half" and not is_16_bit:
         config = {"train_micro_batch_size_per_gpu": batch, **deepspeed_config(layout, precision)}
         launcher = f"deepspeed --num_nodes {hosts} --num_gpus {each}"
-        return f"{_echo(config)}; {launcher} train.py --deepspeed_config {_FILE}", None
+        return f"{_echo(config)}; {launcher} train.py {_trainer(layout, precision, batch)}", None
     if layout.dp in ("ddp", "zero1") and layout.ep == 1 and precision in ("mixed", "megatron", "fp8"):
         launcher = f"torchrun --nnodes {hosts} --nproc-per-node {each}"
         return f"{launcher} pretrain_gpt.py {_megatron(layout, precision, batch)}", None
     return None, _UNSUPPORTED
+
+
+def _trainer(layout: Layout, precision: str, batch: int) -> str:
+    """Return the options of a program with Hugging Face's TrainingArguments, and what it has to change in the model."""
+    options: dict[str, Any] = {"deepspeed": _FILE, "per_device_train_batch_size": batch}
+    options |= {"bf16": True} if precision in ("mixed", "bfloat16") else {}
+    options |= {"fp16": True} if precision == "float16" else {}
+    options |= {"gradient_checkpointing": True} if layout.checkpointing == "full" else {}
+    # No option makes tiles.
+    tiles = f"  # its MLPs of deepspeed.zero.TiledLinear(…, out_splits={layout.tiles})" if layout.tiles > 1 else ""
+    return " ".join(f"--{name} {value}" for name, value in options.items()) + tiles
 
 
 def _megatron(layout: Layout, precision: str, batch: int) -> str:

@@ -10,18 +10,19 @@ from msgspec.structs import replace
 
 from perfkit.tools.plan.shape import Shape
 
-DataParallel = Literal["ddp", "zero1", "zero2", "zero3", "hsdp"]
+DataParallel = Literal["ddp", "zero1", "zero2", "zero3", "zero++", "hsdp"]
 Checkpointing = Literal["none", "selective", "full"]
 
 Offload = Literal["none", "optimizer", "parameters", "nvme"]
 
-SHARDED: Final = ("zero2", "zero3", "hsdp")
-"""Strategies of torch's `fully_shard`."""
+SHARDED: Final = ("zero2", "zero3", "zero++", "hsdp")
+"""Strategies that divide gradients: of torch's `fully_shard`, and ZeRO++, which DeepSpeed alone has."""
 
 MOST_STAGES: Final = 64
 
-_NAMES: Final = {"ddp": "DDP", "zero1": "ZeRO-1", "zero2": "ZeRO-2", "zero3": "ZeRO-3", "hsdp": "hybrid sharded"}
-
+_NAMES: Final = {"ddp": "DDP", "zero1": "ZeRO-1", "zero2": "ZeRO-2", "zero3": "ZeRO-3", "zero++": "ZeRO++"} | {
+    "hsdp": "hybrid sharded"
+}
 
 _OFFLOADED: Final = {
     "optimizer": "optimizer state in host memory",
@@ -38,6 +39,8 @@ class Layout(Struct, frozen=True, kw_only=True):
     """Groups of ranks, of hybrid sharding, that each have all parts."""
     shard: int = 1
     """Ranks with different samples that share what `dp` divides; with hybrid sharding, those of one group."""
+    hpz: int = 1
+    """Ranks of a host that have all parameters between them once more, with ZeRO++."""
     tp: int = 1
     pp: int = 1
     cp: int = 1
@@ -118,6 +121,13 @@ def candidates(shape: Shape, ranks: int, per_host: int, checkpointing: tuple[Che
     divided = _expert_parallel(shape, ranks) if shape.experts else _divided(shape, ranks, per_host)
     shared = [*_data_parallel(ranks, per_host), *divided, *_context_parallel(shape, ranks)]
     return [replace(layout, checkpointing=kind) for layout in shared for kind in checkpointing]
+
+
+def quantized(ranks: int, per_host: int, checkpointing: tuple[Checkpointing, ...]) -> list[Layout]:
+    """Return ZeRO++ on several hosts, inside of which parameters are gathered again for the backward pass."""
+    if not ranks > per_host > 1 or ranks % per_host:
+        return []
+    return [Layout(dp="zero++", shard=ranks, hpz=per_host, checkpointing=kind) for kind in checkpointing]
 
 
 def offloaded(

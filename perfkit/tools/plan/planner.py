@@ -20,13 +20,13 @@ from perfkit.tools.plan.formulas.step_time import Rates, time_step
 from perfkit.tools.plan.formulas.traffic import messages_of
 from perfkit.tools.plan.hardware import DEFAULT_PER_HOST
 from perfkit.tools.plan.launch_commands import other_command, run_command
-from perfkit.tools.plan.layout import Checkpointing, Layout, candidates, offloaded
+from perfkit.tools.plan.layout import Checkpointing, Layout, candidates, offloaded, quantized
 from perfkit.tools.plan.precision import PRECISIONS
 from perfkit.tools.plan.shape import Shape
 from perfkit_workloads.base import Workload
 
 OFFLOADS: Final = "mixed"
-"""The precision that DeepSpeed offloads in."""
+"""The precision that DeepSpeed offloads and quantizes in."""
 
 Place = Literal["device", "host", "nvme"]
 
@@ -108,6 +108,8 @@ def _offloaded(request: Request) -> list[Layout]:
 def layouts_of(request: Request) -> list[Layout]:
     """Return the layouts to compare, each with as many micro-batches as its batch can be divided into."""
     found = candidates(request.shape, request.ranks, _per_host(request), _kinds(request))
+    if request.offload is None and request.precision == OFFLOADS and request.shape.layers is not None:
+        found += quantized(request.ranks, _per_host(request), _kinds(request))
     return [made for layout in found if (made := _with_micro_batches(layout, request.global_batch)) is not None]
 
 

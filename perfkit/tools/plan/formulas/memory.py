@@ -13,6 +13,7 @@ from perfkit.tools.plan.shape import Shape
 
 _FSDP: Final = "metrics.md section 11: a layer computes while the next is gathered"
 _LOSS: Final = "torch's cross_entropy, in float32"
+_HPZ: Final = "Wang et al., 'ZeRO++' (2023), section 3.2: a second partition in each host"
 _DDP: Final = "torch DistributedDataParallel: gradients are copied to buckets of their size"
 
 
@@ -32,6 +33,8 @@ class _Parts(Struct, frozen=True, kw_only=True):
     casts_bytes: int
     """16-bit copies of matrices that autocast keeps for backward; parameters that are gathered come in 16 bits."""
     buckets_bytes: int
+    copy_bytes: int
+    """Parameters that ZeRO++ divides between the ranks of a host, besides those that all ranks divide."""
     forward_bytes: int
     """Gathered parameters at the end of forward, and gradients that earlier micro-batches leave unreduced."""
     backward_bytes: int
@@ -84,6 +87,7 @@ def _parts(stage: Stage) -> _Parts:
         activations=activations_of(stage),
         casts_bytes=precision.activation * count(cast) if precision.casts and not sharded else 0,
         buckets_bytes=4 * count(stage.in_buckets) if precision.parameter == 4 and not sharded and wrapped else 0,
+        copy_bytes=precision.gathered * -(-entries // layout.hpz) if layout.hpz > 1 else 0,
         forward_bytes=precision.gathered * kept + left,
         backward_bytes=(precision.gathered * needed if sharded else 0) + unreduced,
         reduced_bytes=4 * largest if keeps_all else None,
@@ -108,7 +112,8 @@ def _outputs(stage: Stage) -> int:
 
 def _need(parts: _Parts, reserve: float) -> MemoryNeed:
     state, kept = parts.state, parts.activations
-    held = state.parameters_bytes + state.optimizer_bytes + parts.buckets_bytes
+    always = parts.buckets_bytes + parts.copy_bytes
+    held = state.parameters_bytes + state.optimizer_bytes + always
     gradients = state.gradients_bytes
     layers = kept.layers_bytes + parts.casts_bytes + parts.outputs_bytes if kept else 0
     loss = kept.ends_bytes + kept.loss_bytes if kept else 0
@@ -130,7 +135,7 @@ def _need(parts: _Parts, reserve: float) -> MemoryNeed:
         gradients_bytes=gradients,
         optimizer_bytes=state.optimizer_bytes,
         activations_bytes=layers + max(loss, one) if kept else None,
-        buffers_bytes=parts.buckets_bytes + max(parts.forward_bytes, parts.backward_bytes + parts.unstacked_bytes),
+        buffers_bytes=always + max(parts.forward_bytes, parts.backward_bytes + parts.unstacked_bytes),
         peak_bytes=peak,
         peak_at=when,  # type: ignore[arg-type]
         reserve_bytes=round(reserve * peak),
@@ -141,7 +146,7 @@ def _terms(parts: _Parts, memory: MemoryNeed) -> list[PlanTerm]:
     """Return every term with its formula, of the stage that needs most."""
     stage, precision, layout = parts.stage, parts.stage.precision, parts.stage.layout
     # torch's ZeRO-2 also divides the parameters between passes.
-    like_zero3 = layout.dp == "hsdp" or (layout.dp == "zero2" and precision.parameter == 4)
+    like_zero3 = layout.dp in ("hsdp", "zero++") or (layout.dp == "zero2" and precision.parameter == 4)
     formulas = FORMULAS["zero3" if like_zero3 else layout.dp]
     bytes_of = {"p": precision.parameter, "g": precision.gradient, "k": precision.optimizer}
     held = (memory.parameters_bytes, memory.gradients_bytes, memory.optimizer_bytes)
@@ -173,6 +178,7 @@ def _buffer_terms(parts: _Parts) -> list[_Row]:
     if parts.reduced_bytes is not None:
         backward = "all, and all gradients"
     return [
+        ("parameters, once more in each host", parts.copy_bytes, f"2 Psi / {layout.hpz}", _HPZ),
         ("DDP's buckets", parts.buckets_bytes, "4 Psi", _DDP),
         ("gathered and unreduced, end of forward", parts.forward_bytes, ", and ".join([*stays, *left]), _FSDP),
         ("gathered and unreduced, backward", parts.backward_bytes, backward, _FSDP),

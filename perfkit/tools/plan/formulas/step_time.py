@@ -119,6 +119,8 @@ def _place(dimension: str, layout: Layout) -> tuple[int, int]:
         "ep": (layout.tp, layout.ep),
         "dp+ep": (layout.tp, layout.shard * layout.ep),
         "replicate": (layout.tp * layout.shard, layout.replicate),
+        "host": (1, layout.hpz),
+        "hosts": (layout.hpz, layout.shard // layout.hpz),
     }
     return places.get(dimension, (layout.tp * layout.replicas, layout.pp))
 

@@ -69,10 +69,10 @@ def test_what_does_not_fit_is_never_the_best() -> None:
     assert choose([layout("ddp", 1001, 0.1), layout("zero3", 1000, 9.0)], DEVICE)[0] == 1
 
 
-def test_what_perfkit_does_not_run_is_the_best_only_where_nothing_else_fits() -> None:
-    layouts = [layout("ddp", 900, 0.1, refused="a reason"), layout("zero3", 900, 9.0)]
+def test_what_perfkit_does_not_run_is_the_best_only_where_it_is_clearly_faster() -> None:
+    layouts = [layout("ddp", 900, 1.0, refused="a reason"), layout("zero3", 900, 1.04)]
     assert choose(layouts, DEVICE)[0] == 1
-    best, reason = choose(layouts[:1], DEVICE)
+    best, reason = choose([layouts[0], layout("zero3", 900, 1.06)], DEVICE)
     assert best == 0
     assert reason.endswith("`perfkit run` refuses it: a reason")
 

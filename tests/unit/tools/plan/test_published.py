@@ -102,13 +102,15 @@ def test_zero_3_between_hosts_takes_longer_than_predicted() -> None:
 
 
 def test_gpt3_on_1024_a100(capsys: pytest.CaptureFixture[str]) -> None:
-    """Narayanan et al., section 5.1: trained on 1,024 A100 of 80 GB, with batches of 1,536; here 1,024 samples."""
+    """Narayanan et al., section 5.1: trained on 1,024 A100 of 80 GB, with batches of 1,536; here 1,024 samples.
+
+    Korthikanti et al. (2022), table 3: 8-way tensor parallelism and 8 stages.
+    """
     plan = planned(capsys, "gpt3-175b", "-n", "1024", "--device", "a100-80g")
     assert plan["model"]["parameters"] == 174_604_259_328  # 12 L w^2 (1 + 13 / 12 w) + (V + T) w
-    one = best_of(plan)
-    assert (one["dp"], one["checkpointing"]) == ("zero3", "full")
+    assert best_of(plan)["mesh"] == {"pp": 8, "dp": 16, "tp": 8}
+    one = next(one for one in plan["layouts"] if (one["dp"], one["checkpointing"]) == ("zero3", "full"))
     assert 20 < needed_gb(one) < 40
-    # The paper's layout, which `perfkit run` does not train in 16 bits, fits as well, by Megatron-LM.
     theirs = next(
         layout
         for layout in plan["layouts"]
@@ -133,7 +135,7 @@ def test_7_billion_parameters_on_8_h100(capsys: pytest.CaptureFixture[str]) -> N
     assert state["zero2"] == pytest.approx((2 + 14 / 8) * psi, rel=1e-6)
     one = best_of(plan)
     assert one["dp"] in ("zero1", "zero2", "zero3")
-    assert one["command"].endswith("deepspeed --num_nodes 1 --num_gpus 8 train.py --deepspeed_config ds_config.json")
+    assert one["command"].endswith("train.py --deepspeed ds_config.json --per_device_train_batch_size 1 --bf16 True")
     assert not plan["layouts"][0]["fits"]
 
 
@@ -234,3 +236,37 @@ def test_no_value_is_without_its_unit_at_80_columns(
     for row in rows:
         assert len(re.findall(r"[+\d.,]+ [kMGT]?B", row)) >= 5, row
     assert "fits" in memory.splitlines()[1]
+
+
+def test_zero_plus_plus_sends_a_quarter_between_hosts(capsys: pytest.CaptureFixture[str]) -> None:
+    """Wang et al., "ZeRO++" (2023), table 1: 3 M become 0.75 M between hosts, of M bytes of parameters in 16 bits."""
+    plan = planned(capsys, "llama-70b", "-n", "64", "--cluster", "dgx-a100", "--checkpoint", "full")
+    plain, quantized = (next(one for one in plan["layouts"] if one["name"] == name) for name in ("ZeRO-3", "ZeRO++"))
+    size = 2 * plan["model"]["parameters"]
+
+    def between_hosts(one: dict[str, Any]) -> list[float]:
+        # Of what the 8 ranks of a host send in a ring over all ranks, a rank's part leaves the host once.
+        return [
+            row["bytes"] * (8 if row["dimension"] == "hosts" else 1) / size
+            for row in one["traffic"]
+            if row["across_hosts"] and row["operator"] != "all_reduce"
+        ]
+
+    assert sum(between_hosts(plain)) == pytest.approx(3, rel=0.01)
+    assert sum(between_hosts(quantized)) == pytest.approx(0.75, rel=0.01)
+    assert quantized["memory"]["buffers_bytes"] - plain["memory"]["buffers_bytes"] == pytest.approx(size / 8, rel=0.01)
+    config = json.loads(quantized["command"].split("'")[1])["zero_optimization"]
+    assert config == {
+        "stage": 3,
+        "zero_quantized_weights": True,
+        "zero_hpz_partition_size": 8,
+        "zero_quantized_gradients": True,
+    }
+    assert quantized["command"].endswith("--bf16 True --gradient_checkpointing True")
+
+
+def test_tiles_are_named_where_no_option_makes_them(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = planned(capsys, "--params", "1e12", "--device", "a100-40g", "--offload", "cpu")
+    tiled = [one for one in plan["layouts"] if one["tiles"] > 1]
+    assert tiled
+    assert all(f"TiledLinear(…, out_splits={one['tiles']})" in one["command"] for one in tiled)
