@@ -45,6 +45,8 @@ def tabulate_operators(trace: "TraceContext") -> tuple[list[OperatorStat], int]:
     rows = events.rows(EventKind.OPERATOR)
     rows = rows[steps.within(events.start_ns[rows])]
     communicating = names.communication_operator[events.name[rows]]
+    if trace.is_light:
+        rows, communicating = rows[communicating], communicating[communicating]
     loading = nested_on_thread(events, rows, data_loading_rows(events, names))
     compiling = in_compilation(events, names, rows)
     kinds = [_DATA_LOADING, _COMMUNICATION, _OVERHEAD]

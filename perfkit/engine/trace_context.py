@@ -88,6 +88,11 @@ class TraceContext:
         return self.trace.header
 
     @property
+    def is_light(self) -> bool:
+        """Whether it was recorded without operators (`--trace-ranks`)."""
+        return self.trace.is_light
+
+    @property
     def has_device(self) -> bool:
         return bool(len(self.device.row))
 

@@ -56,7 +56,7 @@ def damage_findings(trace: RankTrace) -> list[Observation]:
         findings.append(Observation("unknown_events", {"count": count, "categories": listed, "more": more}))
     if (gap_ns := _longest_gap_ns(trace.events)) > _HOUR_NS:
         findings.append(Observation("timestamp_gap", {"gap_ns": gap_ns}))
-    if not trace.counts.get(EventKind.OPERATOR) and trace.counts.get(EventKind.KERNEL):
+    if not trace.is_light and not trace.counts.get(EventKind.OPERATOR) and trace.counts.get(EventKind.KERNEL):
         findings.append(Observation("no_host_operators"))
     return findings
 

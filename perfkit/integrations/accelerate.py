@@ -29,6 +29,7 @@ def record(
     workload: str = UNNAMED,
     schedule: str = DEFAULT_SCHEDULE,
     detail: DetailName = "time",
+    trace_ranks: str | None = None,
 ) -> FrameworkRecorder:
     """Record every step of a prepared optimizer until `accelerator.end_training()`.
 
@@ -43,11 +44,12 @@ def record(
         workload: Name of the workload in reports.
         schedule: Which steps are recorded, as for `perfkit.profile`.
         detail: `why` also records what it takes to name causes.
+        trace_ranks: Ranks that record fully, such as `0,7` or `per-host`; the others leave light traces.
 
     Raises:
         UsageError: The schedule is invalid.
     """
-    recorder = FrameworkRecorder(folder, schedule, detail, passes=True)
+    recorder = FrameworkRecorder(folder, schedule, detail, trace_ranks, passes=True)
     optimizer.step = _recorded_step(accelerator, optimizer.step, recorder)
     end_training = accelerator.end_training
 

@@ -39,16 +39,22 @@ class PerfkitCallback(_Callback):  # type: ignore[misc]  # imported by name
         folder: The run's folder; `mine-2`, `mine-3`, … if it exists already.
         schedule: Which steps are recorded, as for `perfkit.profile`.
         detail: `why` also records what it takes to name causes.
+        trace_ranks: Ranks that record fully, such as `0,7` or `per-host`; the others leave light traces.
 
     Raises:
         UsageError: The schedule is invalid.
     """
 
     def __init__(
-        self, folder: str | Path = "traces/lightning", *, schedule: str = DEFAULT_SCHEDULE, detail: DetailName = "time"
+        self,
+        folder: str | Path = "traces/lightning",
+        *,
+        schedule: str = DEFAULT_SCHEDULE,
+        detail: DetailName = "time",
+        trace_ranks: str | None = None,
     ) -> None:
         super().__init__()
-        self._recorder = FrameworkRecorder(folder, schedule, detail, passes=False)
+        self._recorder = FrameworkRecorder(folder, schedule, detail, trace_ranks, passes=False)
         self._steps = 0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from perfkit.options.recording import DetailName
 from perfkit.options.schedule import DEFAULT_SCHEDULE, Schedule
+from perfkit.options.trace_ranks import check_trace_ranks
 from perfkit.phases import Phase
 from perfkit.record.messages import print_warning
 from perfkit.record.profile import start
@@ -35,12 +36,20 @@ class FrameworkRecorder:
     """
 
     def __init__(
-        self, folder: str | Path, schedule: str = DEFAULT_SCHEDULE, detail: DetailName = "time", *, passes: bool
+        self,
+        folder: str | Path,
+        schedule: str = DEFAULT_SCHEDULE,
+        detail: DetailName = "time",
+        trace_ranks: str | None = None,
+        *,
+        passes: bool,
     ) -> None:
         Schedule.parse(schedule)  # before the training begins
         self._folder = folder
         self._schedule = schedule
+        check_trace_ranks(trace_ranks, detail)
         self._detail: DetailName = detail
+        self._trace_ranks = trace_ranks
         self._passes = passes
         self._recording: Recording | None = None
         self._phase: ExitStack | None = None
@@ -57,7 +66,13 @@ class FrameworkRecorder:
         if marker.is_listened_to():
             return
         self._recording = start(
-            self._folder, schedule=self._schedule, detail=self._detail, workload=workload, device=device, work=work
+            self._folder,
+            schedule=self._schedule,
+            detail=self._detail,
+            trace_ranks=self._trace_ranks,
+            workload=workload,
+            device=device,
+            work=work,
         )
         self._annotate(True)
 

@@ -29,15 +29,21 @@ class PerfkitCallback(TrainerCallback):  # type: ignore[misc]  # transformers is
         folder: The run's folder; `mine-2`, `mine-3`, … if it exists already.
         schedule: Which steps are recorded, as for `perfkit.profile`.
         detail: `why` also records what it takes to name causes.
+        trace_ranks: Ranks that record fully, such as `0,7` or `per-host`; the others leave light traces.
 
     Raises:
         UsageError: The schedule is invalid.
     """
 
     def __init__(
-        self, folder: str | Path = "traces/trainer", *, schedule: str = DEFAULT_SCHEDULE, detail: DetailName = "time"
+        self,
+        folder: str | Path = "traces/trainer",
+        *,
+        schedule: str = DEFAULT_SCHEDULE,
+        detail: DetailName = "time",
+        trace_ranks: str | None = None,
     ) -> None:
-        self._recorder = FrameworkRecorder(folder, schedule, detail, passes=True)
+        self._recorder = FrameworkRecorder(folder, schedule, detail, trace_ranks, passes=True)
         self._planned: list[PausePhase] = []
         self._logged_step = 0
 

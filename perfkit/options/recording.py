@@ -20,6 +20,7 @@ from perfkit.errors import UsageError
 from perfkit.options.conditions import DEFAULT_BYTES, DEFAULT_CAPTURES, CaptureRules
 from perfkit.options.help_groups import CAPTURES, COMMON, HANGS, MONITOR, RANKS, RECORDING
 from perfkit.options.schedule import DEFAULT_SCHEDULE, Schedule
+from perfkit.options.trace_ranks import check_trace_ranks
 
 SCHEDULE: Final = "Steps to record, as in torch.profiler.schedule"
 TIMEOUT: Final = "Limit of every wait for another rank, for example 90s or 10m"
@@ -38,21 +39,31 @@ EXTENT: Final = Meta(extra={"role": "extent"})
 """Marks an option that does not change how long a warm step takes, or is compared by another property: a comparison
 shows it, and configurations that differ in nothing else are one."""
 
-DetailName = Literal["time", "why"]
+DetailName = Literal["light", "time", "why"]
 Detail = Annotated[
     DetailName,
     EXTENT,
     Meta(
-        description="What to record: time, for where the time goes; why, also for its causes: Python functions and "
-        "modules, shapes, allocations (--with-stack, --record-shapes, --profile-memory); docs/detail.md lists the cost "
-        "of each."
+        description="What to record: light, for the breakdown alone; time, for where the time goes; why, also for its "
+        "causes: Python functions and modules, shapes, allocations (--with-stack, --record-shapes, --profile-memory); "
+        "docs/detail.md lists the cost of each."
     ),
 ]
 RECORDED_FOR: Final[Mapping[DetailName, tuple[str, ...]]] = {
+    "light": (),
     "time": (),
     "why": ("with_stack", "record_shapes", "profile_memory"),
 }
 """Options of the profiler that a level of detail switches on."""
+
+TraceRanks = Annotated[
+    str | None,
+    EXTENT,
+    Meta(
+        description="Ranks that record fully, such as 0,7, or per-host or per-stage, one each; the others leave light "
+        "traces: no operators, at most 2 MB per step (docs/detail.md) [default: all]."
+    ),
+]
 
 Monitor = Annotated[
     bool,
@@ -198,6 +209,7 @@ class CommandOptions(RecordingOptions, frozen=True, kw_only=True, forbid_unknown
     profile: Annotated[bool, RECORDING, Meta(description="Record traces, instead of only timing the steps.")] = True
     schedule: Annotated[str, RECORDING, Meta(description=f"{SCHEDULE}.")] = DEFAULT_SCHEDULE
     detail: Annotated[Detail, RECORDING, COMMON] = "time"
+    trace_ranks: Annotated[TraceRanks, RECORDING] = None
     record_shapes: Annotated[
         bool, RECORDING, Meta(description="Record operators' input shapes (costs half a step, and memory).")
     ] = False
@@ -230,6 +242,7 @@ class CommandOptions(RecordingOptions, frozen=True, kw_only=True, forbid_unknown
             raise UsageError(f"--timeout {self.timeout}: must be at least 1s")
         self.check_recording()
         Schedule.parse(self.schedule)
+        check_trace_ranks(self.trace_ranks, self.detail)
         if not self.profile:
             self._refuse_profiler_options(with_profiler)
         if self.pyinstrument:
@@ -274,6 +287,7 @@ class CommandOptions(RecordingOptions, frozen=True, kw_only=True, forbid_unknown
             "with_flops",
             "with_modules",
             "pyinstrument",
+            "trace_ranks",
             *more,
         ):
             if given[name]:

@@ -9,6 +9,7 @@ from typing import Final
 from perfkit.base.formatting import escape_unprintable, text_of
 from perfkit.base.log import STATUS, always_show
 from perfkit.errors import PerfkitError
+from perfkit.record.out_of_memory import describe_out_of_memory
 
 _LOG: Final = always_show("perfkit.record")
 
@@ -37,6 +38,8 @@ def _print(level: int, text: str, *, bare: bool = False) -> None:
 def one_line(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
+    if short := describe_out_of_memory(error):
+        return escape_unprintable(short)
     text = escape_unprintable(" ".join(text_of(error).split()))
     if isinstance(error, PerfkitError):
         return text

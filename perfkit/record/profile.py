@@ -17,12 +17,13 @@ from torch import nn
 
 from perfkit.base.formatting import shell_word
 from perfkit.errors import LaunchEnvironmentError, UsageError
-from perfkit.options.recording import RECORDED_FOR, SCHEDULE, Detail, Monitor, RecordingOptions
+from perfkit.options.recording import RECORDED_FOR, SCHEDULE, Detail, Monitor, RecordingOptions, TraceRanks
 from perfkit.options.schedule import DEFAULT_SCHEDULE, Schedule
+from perfkit.options.trace_ranks import check_trace_ranks, is_light
 from perfkit.record.distributed.known_launchers import find_launcher
 from perfkit.record.distributed.launcher_env import RankInfo, detect_rank
 from perfkit.record.distributed.rank_group import ProcessRankGroup
-from perfkit.record.distributed.topology import device_in_use, discover_topology
+from perfkit.record.distributed.topology import Topology, device_in_use, discover_topology
 from perfkit.record.messages import print_status, print_warning
 from perfkit.record.process_stat import process_identity
 from perfkit.record.recording.cycle_recorder import MOVED
@@ -76,6 +77,10 @@ class MonitoredLoop(RecordingOptions, frozen=True, kw_only=True):
     def recorded(self) -> ProfilerOptions:
         return ProfilerOptions()
 
+    def is_light(self, _topology: Topology, _rank: int) -> bool:
+        """Return whether a rank leaves a light trace."""
+        return False
+
     def describe(self) -> dict[str, Any]:
         """Return the schedule and every option that is not as by default, without what other fields of a manifest have.
 
@@ -94,12 +99,14 @@ class ProfiledLoop(MonitoredLoop, frozen=True, kw_only=True):
     schedule: Annotated[str, Meta(description=f"{SCHEDULE}: {DEFAULT_SCHEDULE}.")] = DEFAULT_SCHEDULE
     options: Annotated[ProfilerOptions | None, Meta(description="What to record besides operators.")] = None
     detail: Detail = "time"
+    trace_ranks: TraceRanks = None
     monitor: Monitor = False
 
     def __post_init__(self) -> None:
         _ = self.plan
         if self.detail not in RECORDED_FOR:
             raise UsageError(f"detail={self.detail!r}: choose from {', '.join(RECORDED_FOR)}")
+        check_trace_ranks(self.trace_ranks, self.detail)
         super().__post_init__()
 
     @property
@@ -115,6 +122,17 @@ class ProfiledLoop(MonitoredLoop, frozen=True, kw_only=True):
         """What is recorded besides operators: what the level of detail needs, too."""
         detail = dict.fromkeys(RECORDED_FOR[self.detail], True)
         return replace(self.options or ProfilerOptions(), **detail)
+
+    def is_light(self, topology: Topology, rank: int) -> bool:
+        world_size = topology.world.world_size
+        return is_light(
+            self.trace_ranks,
+            self.detail,
+            rank=rank,
+            world_size=world_size,
+            local_rank=topology.local_rank,
+            mesh={},
+        )
 
 
 def _with_options(
@@ -246,6 +264,7 @@ def _recorded(folder: Path, loop: MonitoredLoop) -> Iterator[Recording]:
         monitor_limit=loop.monitor_limit,
         most_steps=_MOST_STEPS if loop.plan is None else None,
         sampling=loop.sampling,
+        light=loop.is_light(topology, ranks.rank),
     )
     samples = None if loop.work is None else loop.work.samples_per_rank(ranks.world_size)
     processes = ranks.all_gather(process_identity())

@@ -73,6 +73,8 @@ class RankRecord(Struct, frozen=True, kw_only=True):
     """None if not measured: `perfkit run WORKLOAD` measures it in the first step."""
     writing_ns: int = 0
     """How long it took, in no step, to stop the profiler and to write traces, until all ranks had done so."""
+    trace_bytes: int = 0
+    """Size of the files of its traces."""
     pauses: list[RecordedPause] = []
     """Checkpoints, evaluations and logging beside the steps, in order of time; at most the last 10,000."""
     earlier_pauses: list[EarlierPauses] = []

@@ -239,6 +239,8 @@ class RankReport(Struct, frozen=True, kw_only=True):
     recorded: list[str]
     """Options of torch.profiler that were on for all of the rank's traces, of `with_stack`, `record_shapes` and
     `profile_memory`."""
+    light: bool = False
+    """Whether one of its traces has no operators (`--trace-ranks`): causes of its idle time are unknown."""
     idle: IdleTime
     """Why the rank was idle."""
     devices: list[DeviceTimes] = []

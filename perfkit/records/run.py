@@ -83,6 +83,8 @@ class ProfilerCost(Struct, frozen=True, kw_only=True):
     """Why there is no ratio."""
     writing_ns: int = 0
     """How long stopping the profiler and writing traces took, in no step: the largest over ranks."""
+    trace_bytes: int = 0
+    """Size of the files of all ranks' traces; 0 if unknown."""
 
 
 DoubtCode = Literal[

@@ -109,6 +109,8 @@ class PerfkitHeader(Struct, frozen=True, kw_only=True):
     mesh: dict[str, Whole] = {}
     """Size of each dimension of the mesh of ranks, outermost first: the last varies fastest with the rank. Empty if
     unknown, as for a script."""
+    light: bool = False
+    """Whether the trace has no operators but those that communicate: what idle time is due to is not in it."""
     steps: tuple[Whole, Whole] | None = None
     """First and last step that count; the trace may also contain warm-up steps before them, and the beginning of the
     next one. None if unknown."""

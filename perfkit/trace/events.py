@@ -389,3 +389,8 @@ class RankTrace:
     """By type and number of a device; empty if not recorded (`profile_memory`)."""
     detail: TimelineDetail | None = None
     """Set only on request; `events` then has the complete events of all kinds."""
+
+    @property
+    def is_light(self) -> bool:
+        """Whether it was recorded without operators (`--trace-ranks`)."""
+        return self.header.perfkit is not None and self.header.perfkit.light

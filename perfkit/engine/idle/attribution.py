@@ -60,7 +60,7 @@ def host_time(trace: "TraceContext") -> tuple[Host, "Threads"]:
     if samples is not None and not len(frames.name):
         frames = replace(frames, names=samples.names)
     host = _host(events, frames, trace)
-    return host, Threads(events, frames, training_thread(events, trace.step_marker))
+    return host, Threads(events, frames, training_thread(events, trace.step_marker), is_light=trace.is_light)
 
 
 def _host(events: Events, frames: PythonFrames, trace: "TraceContext") -> Host:
@@ -97,8 +97,9 @@ def _host(events: Events, frames: PythonFrames, trace: "TraceContext") -> Host:
 class Threads:
     """The host's events by thread."""
 
-    def __init__(self, events: Events, frames: PythonFrames, main: int) -> None:
+    def __init__(self, events: Events, frames: PythonFrames, main: int, *, is_light: bool = False) -> None:
         self.main = main
+        self._is_light = is_light
         self._rows = rows_by_key(events.thread, events.rows(*_HOST_KINDS))
         self._frames = rows_by_key(frames.thread)
 
@@ -110,6 +111,9 @@ class Threads:
     def explain(self, host: Host, thread: int, spans: Union) -> Pieces:
         """Return the pieces of spans by what a thread did in them."""
         none = np.zeros(0, np.int64)
+        if self._is_light:  # what it did is not in the trace, and an annotation around it is no cause
+            nothing = np.full(len(spans.start), causes.NOTHING_RECORDED)
+            return fixed_pieces(*spans, causes.INDEX["unknown"], nothing)
         samples = host.by_samples if thread == self.main else None
         return explain(host, self._rows.get(thread, none), self._frames.get(thread, none), spans, samples)
 

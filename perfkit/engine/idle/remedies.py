@@ -14,6 +14,7 @@ from perfkit.records.aggregate import MAJORITY, OTHER_DETAILS
 from perfkit.records.facts import Fact, Facts, fact
 from perfkit.records.per_rank.idle import (
     NO_LAUNCH,
+    NOTHING_RECORDED,
     QUEUED_FOR_ANOTHER,
     QUEUED_FOR_NOTHING,
     Cause,
@@ -205,6 +206,9 @@ def _run_more(part: IdlePart, _context: LossContext) -> Remedy:
 def _record_more(part: IdlePart, context: LossContext) -> Remedy:
     if part.largest.detail == NO_LAUNCH:
         return Remedy((fact("record_host"),), only_finds_out=True)
+    light = [rank.rank for rank in context.run.ranks if rank.light and rank.rank is not None]
+    if light and part.is_named() and part.largest.detail == NOTHING_RECORDED:
+        return Remedy((fact("record_fully", rank=light[0]),), only_finds_out=True)
     return Remedy((fact("annotate"), *_stacks(part.idle, context)), only_finds_out=True)
 
 

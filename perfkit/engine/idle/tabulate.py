@@ -50,7 +50,7 @@ def explain_idle(trace: "TraceContext") -> Idle:
         kernels=len(kernel_ns),
         short_kernels=int((kernel_ns < _SHORT_KERNEL_NS).sum()),
         has_python_frames=bool(len(host.frames.name)) or host.by_samples is not None,
-        possible_loading=None if has_loading else possible_loading(trace, gaps),
+        possible_loading=None if has_loading or trace.is_light else possible_loading(trace, gaps),
     )
     return Idle(time, _by_step(found, steps, idle_beside(activity, steps)))
 

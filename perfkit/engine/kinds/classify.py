@@ -21,8 +21,8 @@ from perfkit.trace.intervals import Ints, contained, innermost
 from perfkit.trace.lanes import Id
 
 DATA_LOADING: Final = r"enumerate\(DataLoader\)#|perfkit\.data_loading$"
-_COMPILING: Final = re.compile(r"(\w+\.)*compile_fx|Inductor::compile")
-_TIMED_BY_COMPILER: Final = re.compile(r" \(dynamo_timed\)$")
+COMPILING: Final = re.compile(r"(\w+\.)*compile_fx|Inductor::compile")
+TIMED_BY_COMPILER: Final = re.compile(r" \(dynamo_timed\)$")
 """torch.compile's own operators and annotations while it compiles, not while it runs what it compiled."""
 
 _CHUNK: Final = 1 << 16
@@ -74,7 +74,7 @@ def classify_names(events: Events, kernel_rules: Sequence[KernelRule] = ()) -> N
         backend_annotation=matching(events, host, backend_annotations()),
         whole_span_annotation=matching(events, host, whole_span_annotations()),
         data_loading=matching(events, host, re.compile(DATA_LOADING)),
-        compiling=matching(events, host, _COMPILING) | (host & events.shapes.containing(_TIMED_BY_COMPILER)[:count]),
+        compiling=matching(events, host, COMPILING) | (host & events.shapes.containing(TIMED_BY_COMPILER)[:count]),
     )
 
 

@@ -81,7 +81,8 @@ def find_work(
         on_time: those of the ranks that it is compared with.
         mean: returns the mean work of ranks by their numbers.
     """
-    if not on_time or row.every > 1 or row.steps_late < row.steps:
+    on_time = [other for other in on_time if not other.light]
+    if rank.light or not on_time or row.every > 1 or row.steps_late < row.steps:
         return None
     if row.category == "compute":
         others = tuple(other.rank for other in on_time)

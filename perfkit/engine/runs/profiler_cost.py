@@ -47,6 +47,7 @@ def profiler_cost(ranks: Sequence[RankRecord], kinds: Sequence[StepKind]) -> Pro
         ratio=ratio,
         reason=reason,
         writing_ns=max((rank.writing_ns for rank in ranks), default=0),
+        trace_bytes=sum(rank.trace_bytes for rank in ranks),
     )
 
 

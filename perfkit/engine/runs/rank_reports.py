@@ -251,6 +251,7 @@ def _rank_report(rank: int | None, traces: list[NamedSummary]) -> RankReport:
         phases=add_phases(row for summary in summaries for row in summary.phases),
         issued_collectives=add_issued(row for summary in summaries for row in summary.issued_collectives),
         sharded_parameters=add_sharding(summary.sharded_parameters for summary in summaries),
+        light=any(summary.header.perfkit is not None and summary.header.perfkit.light for summary in summaries),
         recorded=sorted(frozenset.intersection(*(summary.header.recorded for summary in summaries))),
         memory=join_memory(use for summary in summaries for use in summary.memory),
         idle=add_idle_times(summary.idle for summary in summaries),

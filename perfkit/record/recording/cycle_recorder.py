@@ -68,6 +68,8 @@ class CycleRecorder(StepListener):
     Args:
         schedule: Which steps are recorded, counted from 0; None: no step is.
         header: Returns the trace's header of a cycle; called when everything beside torch's profiler has stopped.
+        light: Whether traces are written without operators. The same is recorded: what slows one rank down more than
+            others would be taken for a late rank.
         when_stopped: Called when the profiler has stopped, which has waited for the device.
     """
 
@@ -78,6 +80,8 @@ class CycleRecorder(StepListener):
     """How many cycles have left a trace."""
     writing_ns = 0
     """How long it took to stop the profiler and to write all cycles, until all ranks had done so."""
+    trace_bytes = 0
+    """Size of the files of all traces."""
     has_moved = False
     """Whether a step ended in another thread than the one that must stop the profiler."""
     start_ns = 0
@@ -94,6 +98,8 @@ class CycleRecorder(StepListener):
         recorders: Iterable[Recorder],
         header: Callable[[int], PerfkitHeader],
         when_stopped: Callable[[], None],
+        *,
+        light: bool = False,
     ) -> None:
         self._schedule = schedule
         self._step = first_step - 1
@@ -104,6 +110,7 @@ class CycleRecorder(StepListener):
         self._device = device
         self._folder = folder
         self._options = options
+        self._light = light
         self._recorders = list(recorders)
         if device.type == "cpu":
             # Kineto logs each start and stop on stderr like an error; without a device it has no errors to report.
@@ -112,7 +119,7 @@ class CycleRecorder(StepListener):
         self._thread: threading.Thread | None = None
         """The one that must stop the profiler, since torch crashes elsewhere (segmentation fault); None: any may."""
         self._marker: Any = None
-        self._modules = RecordedModules() if options.with_stack else None
+        self._modules = RecordedModules() if options.with_stack and not light else None
         self.cores = CoreMeter()
         """Measures the cores since the profiler was prepared for the latest cycle."""
         self._first_recorded = 0
@@ -246,9 +253,12 @@ class CycleRecorder(StepListener):
 
     def _write_files(self, stopped: profiler.profile, stem: str) -> None:
         modules = None if self._modules is None else self._modules.names(stopped)
-        size = write_trace(stopped, self._folder / f"{stem}.json.gz", modules)
-        table = self._folder / f"{stem}.key_averages.txt"
-        if size <= MOST_TABLE_BYTES:
+        target, table = self._folder / f"{stem}.json.gz", self._folder / f"{stem}.key_averages.txt"
+        size = write_trace(stopped, target, modules, light=self._light)
+        self.trace_bytes += target.stat().st_size
+        if self._light:
+            _LOG.debug("%s is not written: a light rank tells nothing of operators", table)
+        elif size <= MOST_TABLE_BYTES:
             write_key_averages(stopped, table, self._options.record_shapes)
         else:
             _LOG.info("%s is not written: torch takes too long for a trace of %d bytes", table, size)

@@ -24,7 +24,7 @@ from perfkit.trace.timestamps import to_nanoseconds
 
 _SLICE_BYTES: Final = 1 << 20
 _LARGEST_BYTES: Final = 16 << 20
-_EVENT: Final = b"\n  {"
+EVENT: Final = b"\n  {"
 """How torch begins each event; within a string a line break is escaped."""
 _STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _THREAD: Final = rb'("pid": [^,\n]+,\s+"tid": [^,\n]+)'
@@ -126,7 +126,7 @@ def find_edits(trace: Path) -> list[Edit]:
         OSError: The file cannot be read.
     """
     scan = _Scan()
-    for at, data in _pieces(trace):
+    for at, data in event_pieces(trace):
         scan.add(at, data)
     thread, start_ns, end_ns, at = scan.slices.columns()
     lane = assign_lanes(thread, start_ns, end_ns)
@@ -175,13 +175,13 @@ def _lane_metadata(lanes: dict[_Lane, bytes], scan: _Scan) -> tuple[bytes, bytes
     return b'"%s": [%s],\n    ' % (LANES_KEY.encode(), b", ".join(rows)), events
 
 
-def _pieces(trace: Path) -> Iterator[tuple[int, bytes]]:
+def event_pieces(trace: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the file in pieces that begin with an event, with their positions; an overlong event takes several."""
     at, rest = 0, b""
     with trace.open("rb") as stream:
         while data := stream.read(_SLICE_BYTES):
             rest += data
-            cut = rest.rfind(_EVENT)
+            cut = rest.rfind(EVENT)
             if cut <= 0 and len(rest) > _LARGEST_BYTES:
                 cut = len(rest)
             if cut > 0:

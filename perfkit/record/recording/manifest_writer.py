@@ -48,6 +48,7 @@ class StepMeasurements(Struct, frozen=True, kw_only=True):
     load_ns: list[int]
     loss: list[float | None]
     writing_ns: int = 0
+    trace_bytes: int = 0
     pauses: list[RecordedPause] = []
     """Beside the steps; the last ones."""
     earlier_pauses: list[EarlierPauses] = []
@@ -248,6 +249,7 @@ def rank_record(
         loss=measured.loss,
         memory=memory,
         writing_ns=measured.writing_ns,
+        trace_bytes=measured.trace_bytes,
         pauses=measured.pauses,
         earlier_pauses=measured.earlier_pauses,
     )

@@ -78,6 +78,7 @@ class Recording:
         monitor_limit: Size in bytes beyond which the step log of the monitor is rolled up; None is no monitor.
         most_steps: How many steps, the first ones, are measured for the manifest; None is all. Only without a schedule.
         sampling: Whether to sample what the main thread runs in recorded steps.
+        light: Whether traces are written without operators.
     """
 
     first_pass: int | None = None
@@ -107,6 +108,7 @@ class Recording:
         monitor_limit: int | None = None,
         most_steps: int | None = None,
         sampling: bool = True,
+        light: bool = False,
     ) -> None:
         self.folder = folder
         self._pid = os.getpid()
@@ -115,6 +117,7 @@ class Recording:
         self._device = device
         self._schedule = schedule
         self._options = options or ProfilerOptions()
+        self._light = light
         self._names = workload, source
         self._mesh = dict(mesh or {})
         self._delays = InjectedDelays(injections, ranks.rank)
@@ -132,7 +135,7 @@ class Recording:
         """Make what records the steps of the schedule: torch's profiler, and the recorders that run beside it."""
         self._loaders = watch_loaders()
         self._sampler = HostSampler() if sampling else None
-        self._held = self._options.profile_memory and self._make_held_tensors()
+        self._held = self._options.profile_memory and not self._light and self._make_held_tensors()
         beside: list[Recorder] = [self._held] if self._held else []
         beside += [*recorders, *([self._sampler, SampledWorkers(self._loaders)] if self._sampler else [])]
         self._profiler = CycleRecorder(
@@ -145,6 +148,7 @@ class Recording:
             beside,
             self._header,
             self._on_stopped,
+            light=self._light,
         )
 
     @property
@@ -381,7 +385,7 @@ class Recording:
             wait: Whether to wait for the device. After a failure it may never finish: without waiting, only the steps
                 that it has finished are returned, and no losses since the last cycle that are on the device.
         """
-        return self._measures.measured(wait, self._profiler.writing_ns, self.pauses)
+        return self._measures.measured(wait, self._profiler.writing_ns, self._profiler.trace_bytes, self.pauses)
 
     def beside(self, ranks: RankGroup, folder: Path, schedule: Schedule, first_step: int) -> "Recording":
         """Return what records steps of the same run into another folder, as this one does."""
@@ -397,6 +401,7 @@ class Recording:
             mesh=self._mesh,
             first_step=first_step,
             sampling=self._sampler is not None,
+            light=self._light,
         )
         beside.pauses, beside.pipeline = self.pauses, self.pipeline
         beside.listeners = [beside._profiler]  # else it would stop what this one still needs
@@ -444,6 +449,7 @@ class Recording:
             workload=workload,
             source=source,
             mesh=self._mesh,
+            light=self._light,
             steps=self._profiler.steps,
             collectives=collectives_since(start_ns),
             pipeline=self.pipeline,

@@ -254,7 +254,7 @@ class StepMeasures:
         plain = [ns for kind, ns in known if kind == "plain"]
         return median(plain or [ns for _, ns in known]) if known else None
 
-    def measured(self, wait: bool, writing_ns: int, pauses: PauseLog) -> StepMeasurements:
+    def measured(self, wait: bool, writing_ns: int, trace_bytes: int, pauses: PauseLog) -> StepMeasurements:
         """Return what was measured: see `Recording.measurements`."""
         wall_ns = self._clock.wall_ns(wait)
         if wait:
@@ -266,6 +266,7 @@ class StepMeasures:
             load_ns=self._load_ns[:count],
             loss=self._losses.values(count),
             writing_ns=writing_ns,
+            trace_bytes=trace_bytes,
             pauses=pauses.all(),
             earlier_pauses=pauses.earlier(),
             omitted=self.ended - len(self.kinds),

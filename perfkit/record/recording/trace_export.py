@@ -18,6 +18,7 @@ from perfkit.base.atomic_write import atomic_write, private_folder
 from perfkit.errors import StoreError
 from perfkit.record.messages import one_line
 from perfkit.record.recording.lane_rewriter import Edit, apply_edits, find_edits
+from perfkit.record.recording.light_trace import write_light
 from perfkit.trace.module_names import MODULES_KEY, ModuleNames, encode_modules
 
 _LOG: Final = logging.getLogger(__name__)
@@ -35,8 +36,8 @@ MOST_TABLE_BYTES: Final = 32_000_000
 which takes 0.3 s and 12 MB of memory for each MB of text, while all ranks wait."""
 
 
-def write_trace(profiler: profile, target: Path, modules: ModuleNames | None = None) -> int:
-    """Write the trace of a stopped profiler to `target` (`.json.gz`).
+def write_trace(profiler: profile, target: Path, modules: ModuleNames | None = None, *, light: bool = False) -> int:
+    """Write the trace of a stopped profiler to `target` (`.json.gz`), a `light` one without operators.
 
     Returns:
         The size of its text before compression, in bytes.
@@ -50,6 +51,10 @@ def write_trace(profiler: profile, target: Path, modules: ModuleNames | None = N
             profiler.export_chrome_trace(str(plain))
             if not plain.is_file():
                 raise StoreError(f"torch wrote no trace into {target.parent}: {_HINT}")
+            if light:
+                whole, plain = plain, plain.with_suffix(".light")
+                write_light(whole, plain)
+                whole.unlink()
             edits = [*_header_edits(plain, modules), *_lane_edits(plain)]
             with atomic_write(target) as packed:
                 compress(plain, packed, edits)

@@ -10,6 +10,7 @@ import torch
 from perfkit.errors import RunError, UsageError
 from perfkit.options.conditions import CaptureRules
 from perfkit.options.script import ScriptConfig
+from perfkit.options.trace_ranks import is_light
 from perfkit.record.distributed.topology import Topology
 from perfkit.record.endings import exit_cause
 from perfkit.record.lifecycle.failure_guard import record_failure
@@ -52,6 +53,14 @@ def make_recording(
         source=config.source,
         recorders=make_recorders(config),
         sampling=config.sampling,
+        light=is_light(
+            config.trace_ranks,
+            config.detail,
+            rank=ranks.rank,
+            world_size=ranks.world_size,
+            local_rank=ranks.info.local_rank,
+            mesh={},
+        ),
     )
     recording.pauses = PauseLog(pauses)
     return recording

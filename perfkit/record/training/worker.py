@@ -13,6 +13,7 @@ from torch import nn
 
 from perfkit.engine.runs.manifest_checks import compile_findings, oversubscription
 from perfkit.errors import UsageError
+from perfkit.options.trace_ranks import is_light
 from perfkit.record.benchmark_rank import check_same_options
 from perfkit.record.distributed.process_group import locate, process_group
 from perfkit.record.distributed.rank_group import ProcessRankGroup
@@ -128,7 +129,7 @@ def _train(
     model = _build(job, ranks, device)
     work = _step_work(job, ranks, spec, model)  # of the whole model: training it may shard it
     trainer = Trainer(job.workload, job.run, ranks, model, data.steps)
-    recording = _recording(job, ranks, device, folder, recorders)
+    recording = _recording(job, ranks, topology, folder, recorders)
     manifest = ManifestListener(
         recording,
         ranks,
@@ -238,20 +239,30 @@ def _build(job: Job, ranks: ProcessRankGroup, device: torch.device) -> nn.Module
 
 
 def _recording(
-    job: Job, ranks: ProcessRankGroup, device: torch.device, folder: Path, recorders: list[Recorder]
+    job: Job, ranks: ProcessRankGroup, topology: Topology, folder: Path, recorders: list[Recorder]
 ) -> Recording:
+    mesh = job.run.layout(ranks.world_size).sizes
+    light = is_light(
+        job.run.trace_ranks,
+        job.run.detail,
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+        local_rank=topology.local_rank,
+        mesh=mesh,
+    )
     options = ProfilerOptions(**{name: getattr(job.run, name) for name in ProfilerOptions.__struct_fields__})
     return Recording(
         ranks,
-        device,
+        torch.device(topology.device),
         folder,
         job.run.plan,
         options=options,
         workload=job.workload.name,
         source=job.data.source,
-        mesh=job.run.layout(ranks.world_size).sizes,
+        mesh=mesh,
         injections=job.run.injections,
         recorders=recorders,
         monitor_limit=job.run.monitor_limit,
         sampling=job.run.sampling,
+        light=light,
     )

@@ -14,6 +14,7 @@ from perfkit.base.formatting import (
     plural,
     ranges,
     rate,
+    size,
     whole_percent,
 )
 from perfkit.records.aggregate import step_time_ns, steps_ns
@@ -196,7 +197,8 @@ def _cost(cost: ProfilerCost | None) -> list[KeyValue]:
     if cost is None:
         return []
     steps = f" ({duration(cost.recorded_step_ns)} vs. {duration(cost.plain_step_ns)} without)"
-    writing = f"; writing traces took {duration(cost.writing_ns)} between steps" if cost.writing_ns else ""
+    files = f" ({size(cost.trace_bytes)})" if cost.trace_bytes else ""
+    writing = f"; writing traces{files} took {duration(cost.writing_ns)} between steps" if cost.writing_ns else ""
     if cost.ratio is None or cost.added_ns is None:
         reason = escape_unprintable(cost.reason or "not measured")
         both = cost.plain_step_ns is not None and cost.recorded_step_ns is not None

@@ -77,6 +77,7 @@ REMEDIES: Final[Words] = {
     "record_host": (
         "record the host too (ProfilerActivity.CPU): without launches nothing tells what the device waited for"
     ),
+    "record_fully": "record rank {rank} fully, too: --trace-ranks",
     "annotate": "annotate the program (record_function)",
     "inspect_gaps": "inspect the gaps in the trace: launches, Python, synchronisation",
     "find_hotspot": "re-run with --pyinstrument to find the Python hotspot",

@@ -121,7 +121,9 @@ def _compare(context: LossContext, rows: Sequence[Straggler], late: Sequence[Str
         return None
     numbers = {row.rank for row in rows}
     own = [rank for rank in context.run.ranks if rank.rank in numbers and rank.steps]
-    others = on_time(rows, [row.rank for row in late], context.run.ranks, stages)
+    others = [one for one in on_time(rows, [row.rank for row in late], context.run.ranks, stages) if not one.light]
+    if any(rank.light for rank in own):
+        return None
     lag_ns, category = fmean(row.in_category_ns for row in rows), rows[0].category
     if not own or not others or _mean_ns(own, category) - _mean_ns(others, category) > MOST_OF_LAG * lag_ns:
         return None

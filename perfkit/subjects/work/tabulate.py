@@ -43,8 +43,10 @@ _FORWARD: Final = WORK_PHASES.index("forward")
 _BACKWARD: Final = WORK_PHASES.index("backward")
 
 
-def tabulate_work(trace: TraceContext) -> Work:
-    """Sum work by what it belongs to."""
+def tabulate_work(trace: TraceContext) -> Work | None:
+    """Sum work by what it belongs to; None where the trace has no operators."""
+    if trace.is_light:
+        return None
     located, device = trace.located, trace.device
     items, classes = located.items, classes_of(located, trace.names, device)
     return Work(

@@ -20,6 +20,7 @@ from tests.support.manifests import make_manifest
 from tests.support.monitor.made_runs import eventful_times, own_times, write_run
 from tests.support.traces.device_pipeline import DevicePipeline
 from tests.support.traces.device_training import Beside, Device, Part, train
+from tests.support.traces.light import lighten
 from tests.support.traces.pipeline_builder import Order, gpipe, one_forward_one_backward
 from tests.support.traces.samples import Stack, header, recorded
 from tests.support.traces.trace_builder import TraceBuilder
@@ -172,13 +173,15 @@ DEVICES: Final[Mapping[str, Make]] = {
 # ---- late ranks ------------------------------------------------------------------------------------------------------
 
 
-def simulated(faults: Faults, **changes: Any) -> Make:
-    """Return data-parallel training on 4 devices of 2 hosts, simulated with a fault."""
+def simulated(faults: Faults, light: Collection[int] = (), **changes: Any) -> Make:
+    """Return data-parallel training on 4 devices of 2 hosts, simulated with a fault; `light` ones record lightly."""
     shape: dict[str, Any] = {"layers": 4, "kernels": 4, "kernel_us": 300} | changes
     cluster = Cluster("ddp", {"dp": 4}, Model(transfer_us={"dp": 1500}, mix=MIX, **shape), faults, per_host=2)
 
     def make(folder: Path) -> Report:
         simulate(cluster._replace(steps=10 if faults.collect_us else 5), folder / "run")
+        for rank in light:
+            lighten(folder / "run" / f"rank{rank}.json")
         return analyzed(folder)
 
     return make
@@ -196,6 +199,10 @@ LATE: Final[Mapping[str, Make]] = {
     "1 of 4 late by more kernels": simulated(Faults(kernels={1: KernelFaults(more=dict.fromkeys(OF_BATCH, 1.25))})),
     "1 of 4 late by one kernel": simulated(Faults(kernels={1: KernelFaults(larger={"grouped_gemm": 3.0})})),
     "1 of 4 late by slow launches": simulated(Faults(host={1: 4.0}), kernels=8, kernel_us=24),
+    "1 of 4 late, recorded lightly": simulated(Faults(work_us={2: 15_000}), light=(1, 2, 3)),
+    "4 that launch slowly, 3 recorded lightly": simulated(
+        Faults(host=dict.fromkeys(range(4), 8.0)), light=(1, 2, 3), kernels=8, kernel_us=24
+    ),
     "2 of 4 late by their clocks: all of a host": simulated(Faults(device={2: 1.2, 3: 1.2})),
     "garbage collection on changing ranks": simulated(Faults(collect_us=9_000), is_synchronised=True),
     "1 of 2 late in data loading": device(each(loads(9_000), of(1)), ranks=2),

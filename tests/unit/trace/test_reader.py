@@ -104,7 +104,9 @@ def test_lenient_reading_keeps_everything_that_strict_reading_does(tmp_path: Pat
 def test_damage_is_counted(tmp_path: Path) -> None:
     no_start = {key: value for key, value in OP.items() if key != "ts"}
     no_dur = {key: value for key, value in OP.items() if key != "dur"}
-    trace = read(tmp_path, [OP, event(dur=-3), no_dur, no_start, event(cat="cuda_runtime", args={"correlation": "seven"})])
+    trace = read(
+        tmp_path, [OP, event(dur=-3), no_dur, no_start, event(cat="cuda_runtime", args={"correlation": "seven"})]
+    )
     assert spans(trace) == [(10_000, 15_000), (10_000, 10_000), (10_000, 10_000), (10_000, 15_000)]
     assert trace.repaired == {NO_START: 1, NO_DURATION: 1, NEGATIVE_DURATION: 1, BAD_CORRELATION: 1}
 

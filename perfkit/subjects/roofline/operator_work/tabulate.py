@@ -68,7 +68,7 @@ class _Time(NamedTuple):
 def tabulate_operator_work(trace: TraceContext) -> RankWork | None:
     """Return the work of the operators in the steps; None without recorded shapes, or if their times are unknown."""
     events, names, device, steps = trace.events, trace.names, trace.device, trace.steps
-    if not len(events.operator_args.inputs_row) or trace.lacks_device_events:
+    if trace.is_light or not len(events.operator_args.inputs_row) or trace.lacks_device_events:
         return None
     rows = events.rows(EventKind.OPERATOR)
     if not len(device.row):

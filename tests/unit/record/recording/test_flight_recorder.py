@@ -62,7 +62,7 @@ def test_the_header_is_written_as_traces_have_it() -> None:
     text = msgspec.json.encode(header)
     assert text == (
         b'{"schema_version":1,"run":"r","rank":0,"world_size":2,"cycle":0,"workload":"w","source":"s","mesh":{},'
-        b'"steps":[2,4],'
+        b'"light":false,"steps":[2,4],'
         b'"collectives":[{"ns":1,"op":"all_reduce","bytes":4,"dtype":"float32","group":"0","group_size":2,"seq":3}],'
         b'"pipeline":null,"tensors":null,"pauses":null,"fetches":null,"without_batch":null,"core_use":null,'
         b'"samples":null,"worker_samples":null}'

@@ -142,7 +142,7 @@ def test_a_huge_event_is_not_kept_whole_in_memory(tmp_path: Path) -> None:
     text = with_a_huge_event(5 * lanes._LARGEST_BYTES // 2)
     plain, packed = tmp_path / "plain.json", tmp_path / "rank0.json.gz"
     plain.write_bytes(text)
-    pieces = list(lanes._pieces(plain))
+    pieces = list(lanes.event_pieces(plain))
     assert max(len(data) for _, data in pieces) <= lanes._LARGEST_BYTES + lanes._SLICE_BYTES
     assert b"".join(data for _, data in pieces) == text
     assert [at for at, _ in pieces] == [sum(len(data) for _, data in pieces[:n]) for n in range(len(pieces))]
@@ -162,7 +162,7 @@ def test_wherever_a_huge_event_is_cut_numbers_stay_whole(tmp_path: Path, monkeyp
     for largest in range(10, 200):
         monkeypatch.setattr(lanes, "_LARGEST_BYTES", largest)
         scan = lanes._Scan()
-        for at, data in lanes._pieces(tmp_path / "plain.json"):
+        for at, data in lanes.event_pieces(tmp_path / "plain.json"):
             scan.add(at, data)
         _, start_ns, end_ns, _ = scan.slices.columns().tolist()
         seen.update(zip(start_ns, end_ns, strict=True))
