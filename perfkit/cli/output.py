@@ -104,7 +104,17 @@ def write_files(record: Any, files: Sequence[tuple[Path, Reporter]], top: int) -
             continue
         with writing_bytes(path) if chosen.binary else writing(path) as stream:
             chosen.write(record, stream, top=top)
-        report_written(path)
+        report_written(path, _which_figure(record, chosen))
+
+
+def _which_figure(record: Any, chosen: Reporter) -> str:
+    """Return which of several charts of a name has been written; empty of anything else."""
+    name = getattr(chosen, "figure", None)
+    if name is None:
+        return ""
+    from perfkit.report.charts.run import which_figure
+
+    return which_figure(record, name)
 
 
 def report_written(path: Path, detail: str = "") -> None:

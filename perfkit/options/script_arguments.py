@@ -6,6 +6,9 @@ from typing import Final, NamedTuple
 
 _OPTION: Final = re.compile(r"--?[A-Za-z_]")
 """The begin of an option; a negative number is a value."""
+_SETTER: Final = re.compile(r"-[A-Za-z]")
+_SETTING: Final = re.compile(r"[A-Za-z_+~][\w./@]*=")
+"""What follows an option of one letter is no value of it but a setting: `-m lr=1` (Hydra), `-P lr=1` (MLflow)."""
 _END_OF_OPTIONS: Final = "--"
 
 
@@ -29,8 +32,9 @@ class ScriptArgument(NamedTuple):
 def read_arguments(tokens: Sequence[str]) -> list[ScriptArgument]:
     """Return the arguments of a script in their order: `--a=1`, `--a 1`, `-a 1`, `a=1`, `--flag`, and values alone.
 
-    What follows an option is its value, whatever it contains, unless it is an option itself or `--`, after which
-    nothing is an option. Whether an option takes a value only the script knows: `--flag data` is read as a value.
+    What follows an option is its value, whatever it contains, unless it is an option itself, a setting after one
+    letter, or `--`, after which nothing is an option. Whether an option takes a value only the script knows: `--flag
+    data` is read as a value.
     """
     found: list[ScriptArgument] = []
     options_end = tokens.index(_END_OF_OPTIONS) if _END_OF_OPTIONS in tokens else len(tokens)
@@ -43,13 +47,18 @@ def read_arguments(tokens: Sequence[str]) -> list[ScriptArgument]:
             found.append(ScriptArgument(name, value, index))
         elif not is_option:
             found.append(ScriptArgument(f"argument {index + 1}", token, index))
-        elif index + 1 < options_end and not _OPTION.match(tokens[index + 1]):
+        elif index + 1 < options_end and _is_value(token, tokens[index + 1]):
             index += 1
             found.append(ScriptArgument(token, tokens[index], index))
         else:
             found.append(ScriptArgument(token, None, index))
         index += 1
     return found
+
+
+def _is_value(option: str, following: str) -> bool:
+    sets = _SETTER.fullmatch(option) is not None and _SETTING.match(following) is not None
+    return not sets and not _OPTION.match(following)
 
 
 def name_arguments(tokens: Sequence[str]) -> dict[str, str]:

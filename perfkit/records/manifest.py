@@ -40,11 +40,15 @@ class ReplicaCheck(Struct, frozen=True, kw_only=True):
     """What a rank of a script trained on and from, to compare with other ranks (metrics.md section 9)."""
 
     batches: list[str] = []
-    """Hashes of its first batches, at most four: of what its model was given, else of what its loader returned."""
-    parameters: list[float] = []
-    """Two elements of each of its optimizer's largest matrices, after two updates."""
-    parameters_bytes: int | None = None
-    """Size of all that the optimizer updates; None if it was not read."""
+    """Hashes of what its model was given in each of its first steps, else of what its loader returned."""
+    loaded: list[str] = []
+    """Hashes of what its loaders returned in each of its first steps."""
+    initial: list[str] = []
+    """Hashes of the parameters of each optimizer before its first update."""
+    updated: list[str] = []
+    """The same after two updates."""
+    parameters: int | None = None
+    """Number of those that the optimizers update; None if they were not read."""
 
 
 class RankRecord(Struct, frozen=True, kw_only=True):

@@ -67,7 +67,7 @@ def check_work(events: Events, recorded_until_ns: int | None = None) -> Work:
     lag_ns = events.start_ns[row[known]] - events.start_ns[launch_row[known]]
     idle_lag_ns = _lags_on_idle(events, row, launch_row, until_ns, lost_ns)
     waited_ns = _done_by(events, row, launch_row, calls)
-    is_late = np.count_nonzero(until_ns > waited_ns) * 2 > len(row)
+    is_late = bool(np.count_nonzero(until_ns > waited_ns) * 2 > len(row))
     shift_ns, drift_ns = _clock_shift(lag_ns, idle_lag_ns, is_late=is_late), _clock_drift(idle_lag_ns)
     early = np.zeros(len(row), np.bool_)
     early[known] = lag_ns + shift_ns < 0

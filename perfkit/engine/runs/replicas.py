@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from perfkit.base.dtypes import DTYPES
 from perfkit.records.common import Observation
 from perfkit.records.manifest import RankRecord, ReplicaCheck
 from perfkit.records.rank import CollectiveStat, RankReport
@@ -12,8 +13,6 @@ _WRAPPERS: Final = ("DistributedDataParallel.", "FullyShardedDataParallel.", "FS
 """What annotations of those that broadcast the parameters themselves begin with."""
 _SMALLEST_BYTES: Final = 64
 """Smaller all-reduces may be of a loss or a count."""
-_DIFFERENT: Final = 0.01
-"""Relative difference of two elements from which they are not one: replicas differ by rounding, if at all."""
 
 
 def replica_findings(
@@ -32,13 +31,12 @@ def replica_findings(
     by_hand = all(_reduces_by_hand(rank, check) for rank, check in zip(ranks, known, strict=True))
     if not by_hand and not all(_is_wrapped(rank) for rank in ranks):
         return
-    first = known[0].batches
-    if len(set(first)) > 1 and all(check.batches == first for check in known):
-        yield Observation("same_batches", {"ranks": world_size, "batches": len(first)})
-    differing = [number for number, check in enumerate(known) if _differ(check, known[0])]
+    first = known[0]
+    if len(set(first.batches)) > 1 and all(_sees_the_same(check, first) for check in known):
+        yield Observation("same_batches", {"ranks": world_size, "steps": len(first.batches)})
+    differing = [number for number, check in enumerate(known) if _differs(check, first)]
     if by_hand and differing:
-        values = {"ranks": differing, "bytes": known[0].parameters_bytes}
-        yield Observation("replicas_differ", values, rank=differing[0])
+        yield Observation("replicas_differ", {"ranks": differing, "count": first.parameters}, rank=differing[0])
 
 
 def _is_replica(rank: RankReport, world_size: int) -> bool:
@@ -60,20 +58,32 @@ def _is_wrapped(rank: RankReport) -> bool:
 
 
 def _reduces_by_hand(rank: RankReport, check: ReplicaCheck) -> bool:
-    """Return whether a rank all-reduces as many bytes per step as the parameters have, and nothing but a loss."""
+    """Return whether a rank all-reduces each parameter once per step or micro-step, and nothing else but a loss."""
     rows, steps = [row for row in rank.collectives if row.operator != "barrier"], len(rank.steps)
     wrapped = any(phase.name.startswith(_WRAPPERS) for phase in rank.phases)
-    if wrapped or not steps or check.parameters_bytes is None:
+    if wrapped or not steps or not check.parameters:
         return False
-    if any(row.operator != "all_reduce" or row.dimension or row.bytes is None for row in rows):
+    if any(row.operator != "all_reduce" or row.dimension or not _elements(row) for row in rows):
         return False
-    sizes = [(row.bytes or 0, (row.bytes or 0) * row.count / steps) for row in rows]
-    every, large = (sum(each for size, each in sizes if size > least) for least in (0, _SMALLEST_BYTES))
-    return large <= check.parameters_bytes <= every
+    every, large = (
+        sum(_elements(row) * row.count / steps for row in rows if (row.bytes or 0) > least)
+        for least in (0, _SMALLEST_BYTES)
+    )
+    times = max(1, round(large / check.parameters))
+    return large <= times * check.parameters <= every
 
 
-def _differ(one: ReplicaCheck, other: ReplicaCheck) -> bool:
-    """Return whether half of the elements differ by more than rounding: some parameters begin with zeros."""
-    pairs = list(zip(one.parameters, other.parameters, strict=False))
-    apart = sum(abs(own - its) > _DIFFERENT * max(abs(own), abs(its)) for own, its in pairs)
-    return 2 * apart >= len(pairs) > 0
+def _elements(row: CollectiveStat) -> int:
+    """Return the numbers in a message: gradients may be reduced in fewer bits than parameters have; 0 if unknown."""
+    _, size = DTYPES.get(row.dtype or "", (None, 0))
+    return (row.bytes or 0) // size if size else 0
+
+
+def _sees_the_same(one: ReplicaCheck, other: ReplicaCheck) -> bool:
+    return one.batches == other.batches and one.loaded == other.loaded
+
+
+def _differs(one: ReplicaCheck, other: ReplicaCheck) -> bool:
+    """Return whether an optimizer's parameters differ in any bit, both before its first update and after two."""
+    first, later = zip(one.initial, other.initial, strict=False), zip(one.updated, other.updated, strict=False)
+    return any(a != b and c != d for (a, b), (c, d) in zip(first, later, strict=False))

@@ -216,7 +216,7 @@ class Joined(NamedTuple):
     first: Ints
     """Index of the first of each."""
     end: Ints
-    count: Ints
+    merged: Ints
     """How many each was."""
 
 

@@ -46,6 +46,7 @@ from perfkit.record.script.hooks.torch_hooks import (
     after_optimizer_step,
     after_scaler_step,
     around_backward,
+    before_optimizer_step,
     before_profiler,
     device_of,
     in_backward,
@@ -54,6 +55,7 @@ from perfkit.record.script.manifest_assembly import script_topology
 from perfkit.record.script.marker import on_step
 from perfkit.record.script.outcome import OutcomeReporter, count_steps, explain_no_steps
 from perfkit.record.script.rank_environment import launcher_rank
+from perfkit.record.script.replica_checks import ReplicaChecks
 from perfkit.record.script.samples import SampleCounter
 from perfkit.record.script.script_run import ScriptRun, describe_run, make_recording, possible_captures
 from perfkit.record.script.step_counter import StepCounter
@@ -94,7 +96,8 @@ class ScriptRecorder:
         self._annotations = Annotations()
         self._backward = BackwardPasses(self._annotations, self._on_backward, self._on_error)
         module = config.step_rule.name if self._counts_forward else None  # else it is the name of an optimizer
-        self._samples = SampleCounter(config.samples_per_step, check_replicas=config.check_replicas)
+        checks = ReplicaChecks(enabled=config.check_replicas, is_recorded=lambda: self._is_active)
+        self._samples = SampleCounter(config.samples_per_step, checks)
         self._forward = ForwardPasses(
             module, self._annotations, self._on_forward, self._on_error, self._samples.note_inputs
         )
@@ -133,6 +136,7 @@ class ScriptRecorder:
             count_messages()
             if self._monitor is not None:
                 self._monitor.install()  # first, so that what ends a step ends the optimizer's part of it before
+            before_optimizer_step(self._samples.checks.before_update)
             after_optimizer_step(self._on_optimizer_step)
             after_scaler_step(self._on_scaler_step)
             around_backward(self._backward.begin, self._backward.end)
@@ -142,8 +146,7 @@ class ScriptRecorder:
             watch_loaders()  # before the script makes its loaders
             on_step(self._on_marker)
             before_exit_at_once(self._on_exit_at_once)
-            if self._samples.is_counting:
-                self._samples.attach()
+            self._samples.attach()
             if self._counts_forward:
                 self._forward.calls.install()
             if self._first_step is not None:
@@ -219,7 +222,6 @@ class ScriptRecorder:
 
     def _on_optimizer_step(self, optimizer: Optimizer) -> None:
         self._pauses.trains()
-        self._samples.checks.after_update(optimizer)
         self._note(optimizer, lambda: self._counter.after_optimizer_step(optimizer, in_backward=in_backward()))
 
     def _on_scaler_step(self, optimizer: Any) -> None:
@@ -229,7 +231,6 @@ class ScriptRecorder:
     def _on_backward(self, loss: Any) -> None:
         self._pauses.trains()
         self._backward_threads.add(threading.current_thread())
-        self._samples.checks.after_backward(recorded=self._is_active)
         self._note(loss, self._counter.after_backward)
 
     def _on_forward(self, module: nn.Module) -> None:

@@ -6,17 +6,17 @@ only in recorded steps: modules that are compiled while their calls are hooked a
 """
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 import torch
 from msgspec import Struct
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import dataloader
 
 from perfkit.record.patching import Function, wrap_function
-from perfkit.record.script.replica_checks import ReplicaChecks, tensors_in
+from perfkit.record.script.replica_checks import ReplicaChecks
 from perfkit.records.manifest import ReplicaCheck, SamplesFrom
 
 COUNTED_STEPS: Final = 4
@@ -37,8 +37,8 @@ UNKNOWN_SAMPLES: Final = StepSamples()
 class SampleCounter:
     """Counts the samples of the steps of this process."""
 
-    def __init__(self, given: int | None, *, check_replicas: bool = True) -> None:
-        self.checks = ReplicaChecks(enabled=check_replicas)
+    def __init__(self, given: int | None, checks: ReplicaChecks) -> None:
+        self.checks = checks
         self._option = given
         self._given = self._times_given = 0
         self._given_in_step: int | None = None
@@ -49,8 +49,8 @@ class SampleCounter:
 
     @property
     def is_counting(self) -> bool:
-        """Whether batches and inputs are to be noted: in the first steps, unless the number was told."""
-        return self._option is None and len(self._batches) <= COUNTED_STEPS
+        """Whether batches and inputs are to be noted: in the first steps."""
+        return len(self._batches) <= COUNTED_STEPS
 
     def attach(self) -> None:
         """Count the batches of torch's data loaders, as long as wanted."""
@@ -91,6 +91,7 @@ class SampleCounter:
             self._given += self._given_in_step
             self._times_given += 1
             self._given_in_step = None
+        self.checks.end_step()
         if self.is_counting:
             self._begin_step()
         if not self.is_counting and self._undo is not None:
@@ -162,5 +163,14 @@ def _batch_size(iterator: Any) -> int | None:
 def _first_dimension(inputs: tuple[Any, ...]) -> int | None:
     """Return the first dimension that all input tensors share; None if they differ, or there are none."""
     with torch._C.DisableTorchFunction():
-        sizes = {tensor.shape[0] for tensor in tensors_in(inputs) if tensor.dim()}
+        sizes = {tensor.shape[0] for tensor in _tensors_in(inputs) if tensor.dim()}
     return sizes.pop() if len(sizes) == 1 else None
+
+
+def _tensors_in(inputs: tuple[Any, ...]) -> Iterator[Tensor]:
+    """Yield the tensors of a call, and of the mappings (batches by name) in it."""
+    for one in inputs:
+        if isinstance(one, Tensor):
+            yield one
+        elif isinstance(one, Mapping):
+            yield from (value for value in one.values() if isinstance(value, Tensor))

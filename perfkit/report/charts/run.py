@@ -31,7 +31,7 @@ _OF_SERIES: Final[dict[str, Callable[[Sequence[ScalingSeries]], list[Chart]]]] =
     "lost": waterfalls,
     "throughput": throughputs,
 }
-"""Charts of several runs by name: of several with one name, the first on the page."""
+"""Charts of several runs by name: of several, `scaling` and `scaling-1` are the first on the page, then `scaling-2`."""
 
 
 def figure_names() -> list[str]:
@@ -45,7 +45,7 @@ def check_figure(name: str) -> None:
     Raises:
         UsageError: there is none.
     """
-    if name not in figure_names():
+    if _numbered(name)[0] not in figure_names():
         raise UsageError(f"no figure {name!r}: choose from {', '.join(figure_names())}")
 
 
@@ -56,20 +56,43 @@ def chart(record: Report | RunReport, name: str) -> Chart:
         UsageError: no chart has the name, or the record does not have this one.
     """
     check_figure(name)
-    if name not in _OF_SERIES:
+    base, number = _numbered(name)
+    if base not in _OF_SERIES:
         run, row = _only(record) if isinstance(record, Report) else record, subject_charts()[name]
         drawn = row.draw(run)
         if drawn is None:
             raise UsageError(f"{run.run}: {row.needs}")
         return drawn
-    multi_run = record.multi_run if isinstance(record, Report) else None
-    found = _OF_SERIES[name](multi_run.series if multi_run else [])
+    found = _of_series(record, base)
     if not found:
-        kind = f"{name} " if name in ("strong", "weak") else ""
+        kind = f"{base} " if base in ("strong", "weak") else ""
         raise UsageError(
-            f"a figure of {name!r} needs a {kind}scaling series: runs that differ in their number of ranks"
+            f"a figure of {base!r} needs a {kind}scaling series: runs that differ in their number of ranks"
         )
-    return found[0]
+    if not 0 < number <= len(found):
+        raise UsageError(f"no figure {name!r}: there are {len(found)} of {base!r}")
+    return found[number - 1]
+
+
+def which_figure(record: Report | RunReport, name: str) -> str:
+    """Return which of several charts a name stands for, and what the next is called; empty if it is the only one."""
+    base, number = _numbered(name)
+    found = _of_series(record, base) if base in _OF_SERIES else []
+    if len(found) < 2:
+        return ""
+    after = f"; the next is {base}-{number + 1}.svg" if number < len(found) else ""
+    return f"{number} of {len(found)}, {found[number - 1].title}{after}"
+
+
+def _numbered(name: str) -> tuple[str, int]:
+    """Return the name of a chart without its number, and that number."""
+    base, _, number = name.rpartition("-")
+    return (base, int(number)) if base in _OF_SERIES and number.isdecimal() else (name, 1)
+
+
+def _of_series(record: Report | RunReport, name: str) -> list[Chart]:
+    multi_run = record.multi_run if isinstance(record, Report) else None
+    return _OF_SERIES[name](multi_run.series if multi_run else [])
 
 
 def _only(report: Report) -> RunReport:

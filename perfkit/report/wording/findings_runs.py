@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from perfkit.base.formatting import duration, listed, ranges, shell_word, size
+from perfkit.base.formatting import duration, listed, ranges, shell_word
 from perfkit.base.step_numbers import numbered
 from perfkit.records.facts import Words
 
@@ -57,11 +57,11 @@ def _injected_delay(delay_ns: int, phase: str, rank: int | None) -> str:
     return f"a delay of {duration(delay_ns)} was injected into {phase} of {who} (--inject)"
 
 
-def _replicas_differ(ranks: Sequence[int], bytes: int) -> str:  # noqa: A002
+def _replicas_differ(ranks: Sequence[int], count: int) -> str:
     who = f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)}"
     return (
-        f"the parameters of {who} differ from rank 0's, although as many bytes are all-reduced per step "
-        f"({size(bytes)}): broadcast rank 0's before the first step"
+        f"the parameters of {who} differ from rank 0's, although the gradients of all {count:,} are reduced: "
+        "broadcast rank 0's before the first step"
     )
 
 
@@ -133,7 +133,7 @@ RUNS: Final[Words] = {
         "make steps many times longer; use --threads or OMP_NUM_THREADS"
     ),
     "same_batches": (
-        "all {ranks} ranks train on equal batches ({batches} compared by a hash): give each its part "
+        "all {ranks} ranks train on equal batches ({steps} steps compared by a hash): give each its part "
         "(DistributedSampler), or a seed of its own"
     ),
     "replicas_differ": _replicas_differ,

@@ -380,11 +380,9 @@ OTHERS: Final[Mapping[str, Make]] = {
         lambda: waiting_run(128, 32),
         Observation("subject_failed", {"error": "subject 'mine' of mypackage 1.0 failed: KeyError: 3"}),
     ),
-    "replicas: same batches": said(
-        lambda: waiting_run(128, 32), Observation("same_batches", {"ranks": 2, "batches": 4})
-    ),
+    "replicas: same batches": said(lambda: waiting_run(128, 32), Observation("same_batches", {"ranks": 2, "steps": 4})),
     "replicas: other parameters": said(
-        lambda: waiting_run(128, 32), Observation("replicas_differ", {"ranks": [1], "bytes": 36_200_000})
+        lambda: waiting_run(128, 32), Observation("replicas_differ", {"ranks": [1], "count": 9_050_000})
     ),
     "2 runs": series(1, 2),
     "6 runs": series(1, 2, 3, 4, 6, 8),

@@ -28,6 +28,11 @@ def test_arguments_are_named_as_a_script_reads_them() -> None:
     }
 
 
+def test_a_setting_after_one_letter_is_named_by_itself() -> None:
+    assert name_arguments(["-m", "lr=1", "model/size=2"]) == {"-m": "on", "lr": "1", "model/size": "2"}
+    assert name_arguments(["-s", "3", "-f", "http://h/?a=b"]) == {"-s": "3", "-f": "http://h/?a=b"}
+
+
 def test_a_repeated_option_has_all_of_its_values() -> None:
     assert name_arguments(["--data", "a", "--data=b", "-v", "-v"]) == {"--data": "a, b", "-v": "on, on"}
 

@@ -1,4 +1,4 @@
-"""Hooks into torch that a script does not notice: after a step of an optimizer, around forward and backward passes.
+"""Hooks into torch that a script does not notice: around steps of an optimizer, forward and backward passes.
 
 torch.compile must not trace them: it is told to leave them alone as soon as a script has loaded it, since loading it
 takes seconds. A compiled call is left alone as a whole; its modules are not called one by one.
@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.hooks import RemovableHandle
 
 from perfkit.record.autograd_engine import COMPILER, hook_engine, uncompiled
 from perfkit.record.import_hook import run_after_import
@@ -24,17 +25,25 @@ def in_backward() -> bool:
     return bool(torch._C._current_graph_task_id() != -1)
 
 
+def before_optimizer_step(hook: Callable[[Optimizer], None]) -> None:
+    """Call `hook` with the optimizer before each step of every optimizer."""
+    _hook_steps(register_optimizer_step_pre_hook, hook)
+
+
 def after_optimizer_step(hook: Callable[[Optimizer], None]) -> None:
     """Call `hook` with the optimizer after each step of every optimizer."""
+    _hook_steps(register_optimizer_step_post_hook, hook)
 
-    def post_hook(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+
+def _hook_steps(register: Callable[[Any], RemovableHandle], hook: Callable[[Optimizer], None]) -> None:
+    def step_hook(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         hook(optimizer)
 
-    handles = [register_optimizer_step_post_hook(post_hook)]
+    handles = [register(step_hook)]
 
     def replace() -> None:
         handles.pop().remove()
-        handles.append(register_optimizer_step_post_hook(uncompiled(post_hook)))
+        handles.append(register(uncompiled(step_hook)))
 
     run_after_import(COMPILER, replace)
 

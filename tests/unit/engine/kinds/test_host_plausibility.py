@@ -125,7 +125,7 @@ def steps_ms(context: TraceContext) -> list[float]:
         (2, -7, 0, [10] * 4, 1),
         (0, 4, 0, [6, 10, 10, 10], 1),
         (1, 0, 5, [10] * 4, 1),
-        (2, 0, -0.9, [10] * 4, 0),
+        (2, 0, -3, [10] * 4, 0),
     ],
     ids=["later", "earlier", "the first", "longer", "with a gap that is possible"],
 )

@@ -20,13 +20,15 @@ SEVERAL = ["a", "b", "c", "d"]
 def found(
     batches: tuple[list[str], ...],
     rows: list[CollectiveStat],
-    parameters: tuple[list[float], ...] = ([0.5, -0.25], [0.5, -0.25]),
-    size: int = 1000,
+    *,
+    loaded: tuple[list[str], ...] = ([], []),
+    initial: tuple[list[str], ...] = ([], []),
+    updated: tuple[list[str], ...] = ([], []),
 ) -> list[str]:
     ranks = [replace(rank, collectives=rows) for rank in make_ranks([PART, PART])]
     checks = [
-        ReplicaCheck(batches=own, parameters=values, parameters_bytes=size)
-        for own, values in zip(batches, parameters, strict=True)
+        ReplicaCheck(batches=own, loaded=read, initial=before, updated=after, parameters=1000)
+        for own, read, before, after in zip(batches, loaded, initial, updated, strict=True)
     ]
     records = [replace(make_record([1], rank), check=check) for rank, check in enumerate(checks)]
     return [one.code for one in replica_findings(ranks, records, 2)]
@@ -53,25 +55,39 @@ def test_other_ranks_or_batches(batches: tuple[list[str], ...], rows: list[dict[
     assert found(batches, [make_collective(**row) for row in rows]) == []
 
 
+def test_equal_inputs_of_different_batches() -> None:
+    """The generator of a GAN may get the same noise on all ranks."""
+    assert found((SEVERAL, SEVERAL), [make_collective(**BUCKET)], loaded=(["e"], ["f"])) == []
+
+
 @pytest.mark.parametrize(
-    ("parameters", "size", "per_step", "said"),
+    ("initial", "updated", "per_step", "said"),
     [
-        (([0.5, -0.25], [0.1, 0.3]), 1000, 1000, True),
-        (([0.5, -0.25, 0.0, 0.0], [0.1, 0.3, 0.0, 0.0]), 1000, 1000, True),  # half begin with zeros
-        (([0.5, -0.25], [0.5, -0.25]), 1000, 1000, False),
-        (([0.5, -0.25], [0.5000001, -0.25000001]), 1000, 1000, False),  # rounding
-        (([0.5, -0.25], [float("nan")] * 2), 1000, 1000, False),
-        (([], []), 1000, 1000, False),
-        (([0.5, -0.25], [0.1, 0.3]), 1000, 900, False),  # some parameters are not reduced: experts
-        (([0.5, -0.25], [0.1, 0.3]), 1000, 1200, False),  # activations, too
+        ((["a"], ["b"]), (["c"], ["d"]), (1000, "float32"), True),
+        ((["a", "b"], ["a", "c"]), (["d", "e"], ["d", "f"]), (1000, "float32"), True),  # of the second optimizer
+        ((["a"], ["b"]), (["c"], ["d"]), (1000, "bfloat16"), True),  # gradients are reduced in 16 bits
+        ((["a"], ["b"]), (["c"], ["d"]), (3000, "float32"), True),  # in each of three micro-batches
+        ((["a"], ["a"]), (["c"], ["d"]), (1000, "float32"), False),  # rounding of unequal processors
+        ((["a"], ["b"]), (["c"], ["c"]), (1000, "float32"), False),  # broadcast after the first update
+        (([], []), ([], []), (1000, "float32"), False),
+        ((["a"], ["b"]), (["c"], ["d"]), (900, "float32"), False),  # some parameters are not reduced: experts
+        ((["a"], ["b"]), (["c"], ["d"]), (1200, "float32"), False),  # activations, too
+        ((["a"], ["b"]), (["c"], ["d"]), (1000, None), False),
     ],
 )
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_parameters_of_ranks_that_reduce_by_hand(
-    parameters: tuple[list[float], ...], size: int, per_step: int, *, said: bool, wrapped: bool
+    initial: tuple[list[str], ...],
+    updated: tuple[list[str], ...],
+    per_step: tuple[int, str | None],
+    *,
+    said: bool,
+    wrapped: bool,
 ) -> None:
     steps = len(make_ranks([PART, PART])[0].steps)
-    kind = BUCKET if wrapped else BY_HAND
-    rows = [make_collective(bytes=per_step, count=steps, **kind), make_collective(bytes=4, count=steps, **BY_HAND)]
-    codes = found((["a", "b"], ["c", "d"]), rows, parameters, size)
+    kind, (elements, dtype) = BUCKET if wrapped else BY_HAND, per_step
+    size = elements * (2 if dtype == "bfloat16" else 4)
+    rows = [make_collective(bytes=size, dtype=dtype, count=steps, **kind)]
+    rows.append(make_collective(bytes=4, dtype="float32", count=steps, **BY_HAND))
+    codes = found((["a", "b"], ["c", "d"]), rows, initial=initial, updated=updated)
     assert codes == (["replicas_differ"] if said and not wrapped else [])

@@ -77,7 +77,7 @@ def test_what_a_step_leaves_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
 def test_neighbours_with_the_shortest_pauses_are_joined_first() -> None:
     lane, start, end = np.array([0, 0, 0, 1, 0]), np.array([0, 11, 30, 31, 90]), np.array([10, 20, 40, 35, 99])
     joined = join_neighbours(lane, start, end, 4)
-    assert list(zip(joined.first.tolist(), joined.end.tolist(), joined.count.tolist(), strict=True)) == [
+    assert list(zip(joined.first.tolist(), joined.end.tolist(), joined.merged.tolist(), strict=True)) == [
         (0, 20, 2),
         (2, 40, 1),
         (4, 99, 1),
@@ -94,15 +94,12 @@ def test_a_late_light_rank_is_found_with_the_same_size(faults: Faults, tmp_path:
     for rank in (1, 2, 3):
         lighten(tmp_path / "light" / f"rank{rank}.json")
     (full,), (light,) = (perfkit.analyze(tmp_path / name).runs for name in ("full", "light"))
-    assert full.cross_rank is not None
-    assert light.cross_rank is not None
-    named = [
-        [(row.rank, row.lag_ns, row.category, row.every) for row in one.cross_rank.stragglers] for one in (full, light)
-    ]
+    compared = [one.cross_rank for one in (full, light) if one.cross_rank is not None]
+    named = [[(row.rank, row.lag_ns, row.category, row.every) for row in one.stragglers] for one in compared]
     assert named[0] == named[1] != []
     assert [breakdown(rank.steps) for rank in light.ranks] == [breakdown(rank.steps) for rank in full.ranks]
     assert [rank.light for rank in light.ranks] == [False, True, True, True]
-    assert all(row.work is None for row in light.cross_rank.stragglers)  # why, only its operators would tell
+    assert all(row.work is None for row in compared[1].stragglers)  # why, only its operators would tell
     assert light.ranks[0].idle == full.ranks[0].idle
 
 

@@ -22,6 +22,7 @@ from perfkit.record.script.manifest_assembly import (
     write_exit_record,
 )
 from perfkit.record.script.rank_marks import mark_joined, process_mark
+from perfkit.record.script.replica_checks import ReplicaChecks
 from perfkit.record.script.samples import SampleCounter
 from perfkit.record.script.script_run import ScriptRun
 from perfkit.records.manifest import Failure, RankRecord, StepKind, World
@@ -148,7 +149,7 @@ def test_what_others_had_left_is_kept_though_a_second_rank_that_fails_removes_it
         hangs,
         None,
         0,
-        SampleCounter(8),
+        SampleCounter(8, ReplicaChecks(enabled=False, is_recorded=lambda: False)),
     )
     failed = ScriptRun(*parts)  # type: ignore[arg-type]
     write_exit_record(folder, record(1, steps=1), ["cold"])

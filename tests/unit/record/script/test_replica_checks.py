@@ -1,5 +1,7 @@
-"""Hashes of batches and elements of parameters, of real tensors and optimizers."""
+"""Hashes of batches and parameters, of real tensors and optimizers."""
 
+from collections import UserDict
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -11,10 +13,15 @@ from perfkit.record.script.replica_checks import ReplicaChecks
 from perfkit.records.manifest import ReplicaCheck
 
 
+def checking(*, enabled: bool = True, recorded: bool = False) -> ReplicaChecks:
+    return ReplicaChecks(enabled=enabled, is_recorded=lambda: recorded)
+
+
 def hashes(*inputs: Any) -> list[str]:
-    checks = ReplicaChecks(enabled=True)
+    checks = checking()
     for one in inputs:
         checks.note_inputs(one if isinstance(one, tuple) else (one,))
+        checks.end_step()
     result = checks.result(is_whole_batch=False)
     return result.batches if result else []
 
@@ -30,30 +37,58 @@ def test_a_change_of_any_part_of_a_batch_is_seen() -> None:
     assert hashes(batch.to(torch.bfloat16)) != hashes(batch.to(torch.bfloat16) + 1)
 
 
-def test_what_is_not_in_one_piece_in_the_hosts_memory_is_not_read() -> None:
-    assert hashes(torch.zeros(4, 4).t()[:3]) == hashes(torch.zeros(4, device="meta")) == hashes(3) == []
+def test_tensors_are_found_however_a_batch_is_nested() -> None:
+    @dataclass
+    class Batch:
+        x: torch.Tensor
+
+    first, second = torch.zeros(4), torch.ones(4)
+    for made in (lambda x: ([x, 3],), lambda x: {"a": {"b": x}}, lambda x: Batch(x), lambda x: UserDict(a=[x])):
+        assert len({*hashes(made(first)), *hashes(made(first.clone())), *hashes(made(second))}) == 2
+
+
+def test_what_is_between_elements_is_read_with_them() -> None:
+    images = torch.arange(48.0).reshape(2, 3, 2, 4).to(memory_format=torch.channels_last)
+    assert hashes(images) == hashes(images.clone()) != hashes(images + 1)
+    assert hashes(images[:, :, :, ::2]) != hashes(images[:, :, :, 1::2])  # parts of a batch
+    assert hashes(torch.zeros(1).expand(4)) != hashes(torch.ones(1).expand(4))
+
+
+def test_what_is_not_in_memory_that_can_be_read_is_unknown() -> None:
+    assert hashes(torch.zeros(4, device="meta")) == hashes(3) == []
     assert hashes(nn.Parameter(torch.zeros(2))) == []
 
 
-def test_only_the_first_batches_are_hashed() -> None:
+def test_each_of_the_first_steps_has_a_hash_of_all_that_it_begins_with() -> None:
     assert len(hashes(*(torch.full((4,), value) for value in range(9)))) == 4
+    checks = [checking() for _ in range(2)]
+    for number, one in enumerate(checks):
+        one.note_inputs((torch.zeros(4),))
+        one.note_inputs((torch.full((4,), number),))
+        one.end_step()
+        one.end_step()  # an evaluation
+    known = [one.result(is_whole_batch=False) for one in checks]
+    assert [len(one.batches) for one in known if one] == [1, 1]
+    assert known[0] != known[1]
 
 
 def test_a_loaders_batches_count_if_the_model_gets_all_their_samples_and_its_inputs_are_unknown() -> None:
     def noted(inputs: torch.Tensor) -> ReplicaChecks:
-        checks = ReplicaChecks(enabled=True)
+        checks = checking()
         checks.note_batch([torch.ones(8), torch.zeros(8)])
         checks.note_inputs((inputs,))
+        checks.end_step()
         return checks
 
     on_device = noted(torch.zeros(8, device="meta"))
     assert on_device.result(is_whole_batch=False) is None
     loaded = on_device.result(is_whole_batch=True)
     assert loaded is not None
-    assert len(loaded.batches) == 1
+    assert loaded.batches == loaded.loaded
     given = noted(torch.zeros(8)).result(is_whole_batch=True)
     assert given is not None
     assert given.batches == hashes(torch.zeros(8)) != loaded.batches
+    assert given.loaded == loaded.loaded
 
 
 def test_hashes_leave_nothing_in_a_trace() -> None:
@@ -63,26 +98,32 @@ def test_hashes_leave_nothing_in_a_trace() -> None:
     assert not [event.name for event in recorded.events() if event.name.startswith("aten::")]
 
 
-def trained(model: nn.Module, *, recorded: bool = False, enabled: bool = True) -> ReplicaCheck | None:
-    checks, optimizer = ReplicaChecks(enabled=enabled), torch.optim.SGD(model.parameters(), 0.1)
-    for _ in range(4):
+def trained(model: nn.Module, *, updates: int = 4, **options: bool) -> ReplicaCheck | None:
+    checks, optimizer = checking(**options), torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(updates):
         model(torch.ones(2, 4)).sum().backward()
-        checks.after_backward(recorded=recorded)
+        checks.before_update(optimizer)
         optimizer.step()
-        checks.after_update(optimizer)
     return checks.result(is_whole_batch=False)
 
 
-def test_parameters_are_read_once_after_two_updates() -> None:
+def layers(head: int = 0) -> nn.Module:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 3))
-    check = trained(model)
+    body = nn.Sequential(*(nn.Linear(4, 4) for _ in range(12)))
+    torch.manual_seed(head)
+    return nn.Sequential(body, nn.LayerNorm(4), nn.Linear(4, 3))
+
+
+def test_parameters_are_read_before_the_first_and_the_third_update() -> None:
+    check = trained(layers())
     assert check is not None
-    assert check.parameters_bytes == sum(one.numel() * 4 for one in model.parameters())
-    assert len(check.parameters) == 4
-    torch.manual_seed(0)
-    assert trained(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 3))) == check
-    assert trained(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 3))) != check
+    assert check.parameters == sum(one.numel() for one in layers().parameters())
+    assert check.initial != check.updated
+    assert trained(layers()) == trained(layers(), updates=3) == check
+    assert trained(layers(), updates=2) is None
+    other = trained(layers(head=1))  # the smallest matrix alone differs
+    assert other is not None
+    assert other.initial != check.initial
 
 
 @pytest.mark.parametrize("options", [{"recorded": True}, {"enabled": False}])

@@ -9,15 +9,20 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from perfkit.record.script.hooks.pass_hooks import Annotations, ForwardPasses
+from perfkit.record.script.replica_checks import ReplicaChecks
 from perfkit.record.script.samples import COUNTED_STEPS, SampleCounter, StepSamples
 
 LOADER, FORWARD = (StepSamples(count=count, source=source) for count, source in ((8, "loader"), (8, "forward")))  # type: ignore[arg-type]
 Step = Callable[[int], object]
 
 
+def counting(told: int | None = None) -> SampleCounter:
+    return SampleCounter(told, ReplicaChecks(enabled=True, is_recorded=lambda: False))
+
+
 @pytest.fixture
 def counter() -> Iterator[SampleCounter]:
-    made = SampleCounter(None)
+    made = counting()
     forward = ForwardPasses(
         None, Annotations(), lambda _: None, lambda error: pytest.fail(str(error)), made.note_inputs
     )
@@ -128,8 +133,7 @@ def test_what_does_not_agree_is_unknown(counter: SampleCounter, sizes: list[Any]
 
 
 def test_what_is_told_needs_no_inference(counter: SampleCounter) -> None:
-    assert SampleCounter(5).result() == StepSamples(count=5, source="told")
-    assert not SampleCounter(5).is_counting
+    assert counting(5).result() == StepSamples(count=5, source="told")
     batches = loader(4)
 
     def step(number: int) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from perfkit.errors import UsageError
 from perfkit.records.report import Report
 from perfkit.report import reporter_for
-from perfkit.report.charts.run import figure_names
+from perfkit.report.charts.run import figure_names, which_figure
 from tests.support.reports.report_builders import make_report, make_run
 from tests.support.reports.scaling_builders import make_scaling_report, make_together, make_weak
 from tests.unit.report.test_html import HOSTILE
@@ -47,6 +47,14 @@ def test_a_slide_says_what_scales_in_large_type() -> None:
 @pytest.mark.parametrize("file", ["weak.svg", "talk.lost.svg", "throughput.svg"])
 def test_a_file_is_named_after_its_figure(file: str) -> None:
     assert drawn(make_scaling_report(), file).tag == f"{TAG}svg"
+
+
+def test_a_number_chooses_between_figures_of_one_name() -> None:
+    report = make_scaling_report()
+    assert texts(drawn(report, "scaling-1.svg")) == texts(drawn(report, "scaling.svg"))
+    assert which_figure(report, "scaling") == ""  # there is one
+    with pytest.raises(UsageError, match="no figure 'scaling-9': there are 1 of 'scaling'"):
+        drawn(report, "scaling-9.svg")
 
 
 def test_a_name_from_a_run_is_text() -> None:

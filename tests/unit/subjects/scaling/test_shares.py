@@ -84,6 +84,15 @@ def test_more_than_ideal_and_shared_cores_are_no_scaling() -> None:
     assert series.sentence == "scaling to 4 ranks (weak) is not shown: 4 ranks on 2 cores"
 
 
+def test_what_is_no_scaling_comes_last() -> None:
+    above = [with_ledger(1, 8, {"compute": 100}), with_ledger(2, 8, {"compute": 50})]
+    below = [with_ledger(1, 24, {"compute": 100}), with_ledger(2, 24, {"compute": 125})]
+    for runs in ([*above, *below], [*below, *above]):
+        summary = scaling(runs)
+        assert summary is not None
+        assert [one.points[-1].efficiency.value for one in summary.series] == [0.8, 2.0]
+
+
 def test_runs_without_ledgers_have_no_parts() -> None:
     series = the(make_scaled(1, 100, ranks=[]), make_scaled(2, 125, ranks=[]))
     assert [point.parts for point in series.points] == [[], []]
