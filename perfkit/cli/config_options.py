@@ -49,9 +49,19 @@ def options(struct: type[Struct], section: str, choices: Choices) -> list[Parame
     return [_option(field, section, choices.get(field.name)) for field in fields]
 
 
-def parameter(name: str, kind: Any, described: Any) -> Parameter:
-    """Return a typer parameter that is not of a record: its value is None if it was not given."""
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, described])
+def parameter(name: str, kind: Any, described: Any = None, default: Any = None) -> Parameter:
+    """Return a typer parameter that is not of a record: its value is None if it was not given.
+
+    It is required if `default` is `Parameter.empty`; without `described`, `kind` is annotated.
+    """
+    annotation = kind if described is None else Annotated[kind, described]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def option(group: str, name: str, kind: Any, text: str, *names: str, default: Any = None, **settings: Any) -> Parameter:
+    """Return a typer option that is not of a record, with its group and help; a switch has no opposite."""
+    names = names or ((flag(name),) if kind is bool else ())
+    return parameter(name, kind, typer.Option(*names, rich_help_panel=group, help=text, **settings), default)
 
 
 def rank_option(default: str, least: int = 1) -> Parameter:

@@ -143,6 +143,13 @@ MaxBytes = Annotated[
         "[default: 64 GiB, with this check]",
     ),
 ]
+READING_OPTIONS: Final = {
+    "step_marker": StepMarker,
+    "data_marker": DataMarker,
+    "kernel_rules": KernelRules,
+    "max_bytes": MaxBytes,
+}
+"""Options of all commands that read traces; `read_options` takes them."""
 
 
 def read_options(

@@ -7,7 +7,7 @@ from functools import cache as once
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -34,7 +34,6 @@ from perfkit.records.per_rank.memory import MemorySnapshot
 from perfkit.records.report import Report
 from perfkit.records.roofline import DevicePeaks
 from perfkit.records.run import RunReport
-from perfkit.records.scaling import MultiRunSummary
 from perfkit.report.wording import worded
 from perfkit.report.wording.findings import word, word_all
 from perfkit.storage.device_table_file import DeviceTable, load_device_table
@@ -150,26 +149,13 @@ def analyze(
     outcome_iterator = iter(outcomes)
     by_location = [_runs(location, outcome_iterator, rank, options, devices, page_steps) for location in locations]
     runs = with_folders([run for of_location in by_location for run in of_location], with_monitor)
-    runs = with_folders(runs, with_incidents)
-    relevant = _with_other_files(_relevant(runs), others)
-    multi_run = _compared(relevant, by, forecast) if advised else None
-    insights = find_insights(relevant, multi_run) if advised else None
+    relevant = _with_other_files(_relevant(with_folders(runs, with_incidents)), others)
+    found = [*_several_jobs(locations, by_location), *_sweep_findings(locations, set(given))]
     uses = add_rule_uses(outcome.summary.rule_uses for outcome in outcomes if outcome.summary)
-    report = Report(
-        perfkit_version=__version__,
-        runs=relevant,
-        findings=[
-            *word_all(_several_jobs(locations, by_location)),
-            *word_all(_sweep_findings(locations, set(given))),
-            *word_all(_profiled_order(relevant, multi_run) if multi_run else ()),
-            *word_all(_why_no_series(relevant) if advised else ()),
-            *(insights.findings if insights else ()),
-            *word_all(unused_rules(uses)),
-        ],
-        multi_run=multi_run,
-        insights=insights.insights if insights else [],
-        kernel_rules=uses,
+    report = replace(
+        _together(relevant, found, by, forecast) if advised else _report(relevant, found), kernel_rules=uses
     )
+    report.findings.extend(word_all(unused_rules(uses)))
     if strict:
         raise_if_lost(report)
     return report
@@ -187,28 +173,28 @@ def _checked(subjects: Collection[str] | None) -> tuple[str, ...] | None:
     return None if subjects is None else tuple(subjects)
 
 
-def _compared(runs: Sequence[RunReport], by: Sequence[str], forecast: Sequence[int]) -> MultiRunSummary | None:
-    """Return what several runs show together; None for one, unless its options are to be compared or forecast."""
-    if len(runs) < 2 and not by and not forecast:
-        return None
-    from perfkit.subjects.scaling.summary import scaling
-
-    return worded(scaling(runs, by, forecast))
+def _report(runs: list[RunReport], found: Iterable[Observation], **more: Any) -> Report:
+    return Report(perfkit_version=__version__, runs=runs, findings=word_all(found), **more)
 
 
-def _profiled_order(runs: Sequence[RunReport], multi_run: MultiRunSummary) -> Iterator[Observation]:
-    from perfkit.subjects.scaling.option_comparison import profiled_order_findings
+def _together(
+    runs: list[RunReport], found: Iterable[Observation], by: Sequence[str], forecast: Sequence[int]
+) -> Report:
+    """Return the report with what to do, and, of several runs or options, with what they show together."""
+    multi_run = None
+    if len(runs) > 1 or by or forecast:
+        from perfkit.subjects.scaling.option_comparison import profiled_order_findings
+        from perfkit.subjects.scaling.series import why_no_series
+        from perfkit.subjects.scaling.summary import scaling
 
-    return profiled_order_findings(runs, multi_run.option_comparisons)
-
-
-def _why_no_series(runs: Sequence[RunReport]) -> Iterator[Observation]:
-    if len(runs) < 2:
-        return
-    from perfkit.subjects.scaling.series import why_no_series
-
-    if (reason := why_no_series(runs)) is not None:
-        yield reason
+        multi_run = worded(scaling(runs, by, forecast))
+        reason = why_no_series(runs) if len(runs) > 1 else None
+        order = profiled_order_findings(runs, multi_run.option_comparisons) if multi_run else ()
+        found = [*found, *order, *([reason] if reason else [])]
+    insights = find_insights(runs, multi_run)
+    report = _report(runs, found, multi_run=multi_run, insights=insights.insights)
+    report.findings.extend(insights.findings)
+    return report
 
 
 def _load_other_files(

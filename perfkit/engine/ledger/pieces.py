@@ -6,13 +6,12 @@ knows no path: what ranks wait for each other is communication.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from perfkit.engine.step_graph.graph import KINDS, StepGraph
 from perfkit.engine.step_graph.path_pieces import BESIDE, PathPieces
-from perfkit.records.common import Category
 from perfkit.records.per_rank.idle import CAUSES
 from perfkit.records.per_run.ledger import LedgerCause
 from perfkit.records.rank import RankReport
@@ -68,7 +67,7 @@ def _of_path(graph: StepGraph) -> list[Piece]:
 
 
 def _piece(kind: str, rank: int, name: str, ns: float) -> Piece:
-    cause = HOST if kind in ("host", "point") else cast("LedgerCause", kind)
+    cause = HOST if kind in ("host", "point") else kind
     return Piece(cause, rank if rank >= 0 else None, name, ns)
 
 
@@ -79,8 +78,8 @@ def mean_pieces(ranks: Sequence[RankReport]) -> list[Piece]:
     for rank in ranks:
         for step in rank.steps:
             exposed, idle_ns = step.exposed_ns, step.idle_ns
-            for category in cast("tuple[Category, ...]", ("compute", "communication", "memcpy", "data_loading")):
-                pieces[category, rank.rank] += getattr(exposed, category) / count  # type: ignore[index]
+            for category in ("compute", "communication", "memcpy", "data_loading"):
+                pieces[category, rank.rank] += getattr(exposed, category) / count
             for cause in CAUSES:
                 pieces[cause, rank.rank] += getattr(idle_ns, cause) / count
             pieces["unknown", rank.rank] += (exposed.overhead - sum(getattr(idle_ns, c) for c in CAUSES)) / count

@@ -30,7 +30,6 @@ from perfkit.engine.ranks.lateness import (
     excess,
     lag_limits,
     rounds_of,
-    surely_late,
     waited_for_each_ns,
 )
 from perfkit.engine.ranks.single_steps import in_order, often_late
@@ -53,9 +52,7 @@ def find_delays(times: OwnTimes, false_alarms: float = FALSE_ALARMS) -> list[Del
     rest, rows = search.times, list(found.values())
     turns = in_order(times) if all(one.every == 1 for one in rows) else []
     if turns and found.keys() <= {one.row for one in turns}:
-        # One that is always late may only seem to pause where others are later.
-        always = {one.row: found[one.row] for one in turns if _goes_on(times, found.get(one.row), one.late)}
-        return [always.get(one.row, one._replace(in_turns=not always)) for one in turns]
+        return turns
     return rows + [one for one in in_order(rest) or often_late(rest, rows) if one.row not in found]
 
 
@@ -69,14 +66,6 @@ def _explained(times: OwnTimes, false_alarms: float) -> tuple[dict[int, Delay], 
             found[one.row] = one if known is None else known._replace(also=(*known.also, one.category))
         search.take_away(best)
     return found, search
-
-
-def _goes_on(times: OwnTimes, always: Delay | None, late: Bools) -> bool:
-    """Return whether a rank that is late in most steps is so between its turns, too."""
-    if always is None or late.all():
-        return False
-    own = excess(times.of(always.category))[always.row]
-    return bool(np.median(own[~late]) >= HALF * np.median(own[late]))
 
 
 _Sets = list[tuple[float, list[Delay]]]
@@ -105,7 +94,6 @@ class _Search:
         # work between operators may take more of.
         named = parts if len(parts) == 1 else [name for name in parts if name != "compute"]
         self._series = {name: _Series(self, name) for name in (*named, *((None,) if len(parts) > 1 else ()))}
-        self._made_up: dict[Category, Bools] = {}
 
     def best(self, found: dict[int, Delay]) -> list[Delay]:
         """Return the delay that explains most time, or those of ranks that take turns; empty if none is left.
@@ -143,25 +131,15 @@ class _Search:
         self.times = times._replace(exposed_ns=exposed_ns, transfers_ns=transfers_ns)
         for name in self._series.keys() & {*names, None}:
             self._series[name] = _Series(self, name)
-        self._made_up.clear()
 
     def matters(self, one: Delay) -> bool:
-        """Return whether the rank's step gets longer by its delay, which others wait for."""
+        """Return whether others wait for the rank's delay."""
+        if self._waits is None:
+            return True
         lag_ns = self._series[one.category].lag_ns(one)
-        if self._waits is not None:
-            delays = self._rounds.sums(np.where(one.late, lag_ns, 0.0))[self._rounds.counted]
-            waited = np.clip(self._waits[one.row][self._rounds.counted], -delays, delays)
-            if waited.sum() < QUARTER * delays.sum():
-                return False
-        return one.every > 1 or one.category is None or not self._makes_up(one, one.category, lag_ns)
-
-    def _makes_up(self, one: Delay, category: Category, lag_ns: float) -> bool:
-        """Return whether a rank takes surely less in its other categories, so that little of the lag is left."""
-        if None not in self._series or self._series[None].lag_ns(one) >= QUARTER * lag_ns:
-            return False
-        if category not in self._made_up:
-            self._made_up[category] = surely_late(self.times.of(category) - self.times.own_ns, self.false_alarms)
-        return bool(self._made_up[category][one.row])
+        delays = self._rounds.sums(np.where(one.late, lag_ns, 0.0))[self._rounds.counted]
+        waited = np.clip(self._waits[one.row][self._rounds.counted], -delays, delays)
+        return bool(waited.sum() >= QUARTER * delays.sum())
 
 
 def _in_parts(sets: _Sets) -> _Sets:

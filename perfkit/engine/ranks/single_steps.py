@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from perfkit.base.statistics.distributions import chance_of_at_least
-from perfkit.engine.ranks.delay import FAR_LAGS, HALF, LONGEST, MANY, NEARLY_ALL, PARTLY, QUARTER, RARE, Delay
+from perfkit.engine.ranks.delay import FAR_LAGS, LONGEST, MANY, NEARLY_ALL, PARTLY, QUARTER, RARE, Delay
 from perfkit.engine.ranks.lateness import OWN, Bools, Floats, LastRanks, OwnTimes, excess, last_ranks
 from perfkit.records.cross_rank import FEWEST_COMPARED_STEPS
 from perfkit.trace.intervals import Ints
@@ -64,9 +64,8 @@ def often_late(times: OwnTimes, found: Sequence[Delay]) -> list[Delay]:
     row = int(count.argmax())
     if not late_often(count, min(PARTLY * len(times.steps), MANY), times.compared)[row]:
         return []
-    early = excess(times.own_ns)[row] <= -HALF * np.median(last.lag_ns[alone[row]])
     one = _named(times, row, alone[row])
-    return [one] if one and early.sum() <= QUARTER * count[row] else []
+    return [one] if one else []
 
 
 def late_often(count: Ints, least: float | Floats, compared: int) -> Bools:

@@ -139,8 +139,6 @@ def _size(one: Delay, excess_ns: Callable[[Category | None], Floats], least_ns: 
     own = excess_ns(None) if is_whole else np.sum([excess_ns(name) for name in names], axis=0)
     late = _only_where_late(own) if one.late.all() else one.late
     lags = {name: float(np.median(excess_ns(name)[late])) for name in (OWN if is_whole else names)}
-    if one.every > 1:
-        lags |= {name: float(np.median(excess_ns(name))) for name in one.also if name}
     most: Category = one.category or max(lags.items(), key=lambda part: part[1])[0]
     lag_ns = float(np.median(own[late]))
     if lags[most] < least_ns:  # what is idle behind a transfer is no idle time of the step

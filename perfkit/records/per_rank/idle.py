@@ -1,38 +1,12 @@
 """Why a device idles, and how far the host launches ahead of it (metrics.md section 19)."""
 
 from collections.abc import Iterable, Mapping
-from typing import Final, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from msgspec import Struct
 
 from perfkit.records.samples import CodeLocation
 
-Cause = Literal[
-    "synchronisation",
-    "launch_bound",
-    "host_work",
-    "allocation",
-    "compilation",
-    "dependency",
-    "not_running",
-    "profiler",
-    "other_device",
-    "unknown",
-]
-CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
-CAUSE_WORDS: Final[Mapping[Cause, str]] = {
-    "synchronisation": "waiting for the device",
-    "launch_bound": "launch-bound",
-    "host_work": "host work",
-    "allocation": "allocating device memory",
-    "compilation": "compiling or loading code",
-    "dependency": "queued on the device",
-    "not_running": "host waiting",
-    "profiler": "profiler",
-    "other_device": "another device works",
-    "unknown": "unknown",
-}
-"""What the causes are called in sentences and tables."""
 NO_LAUNCH: Final = "launch not recorded"
 NOTHING_RECORDED: Final = "nothing recorded on the host"
 SILENT_THREAD: Final = "nothing recorded on the thread that launches"
@@ -46,26 +20,38 @@ IN_GRAPH: Final = "between the kernels of a graph"
 class IdleNs(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Idle time of a step by cause; sums exactly to the step's `exposed_ns.overhead`. JSON leaves out zeros."""
 
-    synchronisation: int = 0
+    # A field is a cause: its name, and what it is called in sentences and tables.
+    synchronisation: Annotated[int, "waiting for the device"] = 0
     """The host waited for the device, or for a copy."""
-    launch_bound: int = 0
+    launch_bound: Annotated[int, "launch-bound"] = 0
     """The host was issuing work, and the device had none left."""
-    host_work: int = 0
+    host_work: Annotated[int, "host work"] = 0
     """The host did something else than issuing: Python, libraries, operators on the CPU."""
-    allocation: int = 0
+    allocation: Annotated[int, "allocating device memory"] = 0
     """The host allocated or released memory of the device."""
-    compilation: int = 0
+    compilation: Annotated[int, "compiling or loading code"] = 0
     """The host compiled or loaded code."""
-    dependency: int = 0
+    dependency: Annotated[int, "queued on the device"] = 0
     """The next kernel had been launched, and waited for something on the device."""
-    not_running: int = 0
+    not_running: Annotated[int, "host waiting"] = 0
     """The host's thread slept, or waited for a lock, another thread or the network."""
-    profiler: int = 0
+    profiler: Annotated[int, "profiler"] = 0
     """The profiler worked."""
-    other_device: int = 0
+    other_device: Annotated[int, "another device works"] = 0
     """Another device of the process worked: the mean over its devices."""
-    unknown: int = 0
+    unknown: Annotated[int, "unknown"] = 0
     """The trace does not show what the host did."""
+
+
+if TYPE_CHECKING:
+    Cause = str
+else:
+    Cause = Literal[IdleNs.__struct_fields__]
+CAUSES: Final[tuple[Cause, ...]] = IdleNs.__struct_fields__
+CAUSE_WORDS: Final[Mapping[Cause, str]] = {
+    name: annotation.__metadata__[0] for name, annotation in IdleNs.__annotations__.items()
+}
+"""What the causes are called in sentences and tables."""
 
 
 class IdleCause(Struct, frozen=True, kw_only=True, gc=False):

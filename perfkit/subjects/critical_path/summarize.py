@@ -1,6 +1,6 @@
 """Sum the critical path of a run's steps by kind, rank, name and module (metrics.md section 16)."""
 
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from perfkit.records.per_run.critical_path import (
     CommunicationSlack,
     CriticalPath,
     DrawnPath,
-    PathKind,
     PathKindTime,
     PathModuleTime,
     PathNameTime,
@@ -161,11 +160,7 @@ def _to_draw(found: PathPieces) -> DrawnPieces:
 def _by_kind(pieces: Share) -> list[PathKindTime]:
     total_ns = sum_by(pieces.kind, pieces.ns, len(KINDS))
     order = np.argsort(-total_ns, kind="stable").tolist()
-    return [PathKindTime(kind=_kind(k), total_ns=int(total_ns[k])) for k in order if total_ns[k]]
-
-
-def _kind(number: int) -> PathKind:
-    return cast("PathKind", KINDS[number])
+    return [PathKindTime(kind=KINDS[k], total_ns=int(total_ns[k])) for k in order if total_ns[k]]
 
 
 def _by_rank(found: PathPieces) -> list[PathRankTime]:
@@ -189,12 +184,12 @@ def _by_name(pieces: Share, graph: StepGraph) -> list[PathNameTime]:
     kinds_of, names_of = np.divmod(keys[order], len(names) + 1)
     columns = kinds_of, names_of, total_ns[order]
     rows = [
-        PathNameTime(kind=_kind(kind), name=names[name - 1] if name else "", total_ns=ns)
+        PathNameTime(kind=KINDS[kind], name=names[name - 1] if name else "", total_ns=ns)
         for kind, name, ns in zip(*(column[:MOST_NAMES].tolist() for column in columns), strict=True)
     ]
     rest = sum_by(kinds_of[MOST_NAMES:], total_ns[order[MOST_NAMES:]], len(KINDS))
     return rows + [
-        PathNameTime(kind=_kind(k), name=OTHER_NAMES, total_ns=int(rest[k])) for k in np.flatnonzero(rest).tolist()
+        PathNameTime(kind=KINDS[k], name=OTHER_NAMES, total_ns=int(rest[k])) for k in np.flatnonzero(rest).tolist()
     ]
 
 

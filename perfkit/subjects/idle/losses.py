@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from statistics import fmean
-from typing import Final, cast
+from typing import Final
 
 from perfkit.engine.idle.remedies import (
     IdlePart,
@@ -33,7 +33,7 @@ def host_idle(context: LossContext, number: int) -> Loss | None:
     if number >= len(rows):
         return None
     row = rows[number]
-    part = _part(context, cast("Cause", row.cause), row.name)
+    part = _part(context, row.cause, row.name)
     advice = remedy(part, context) if part else _reduce_idle(context)
     loading = _possible_loading(context)
     return Loss(

@@ -623,13 +623,13 @@ def test_tensor_parallel_ranks_that_meet_the_others_in_every_fourth_step_delay_t
     assert late_row(late) == ([5], truth, "always")
 
 
-def test_a_rank_that_is_always_late_takes_no_turns_with_one_that_is_later_now_and_then(tmp_path: Path) -> None:
+def test_a_rank_that_is_always_late_and_one_that_is_later_now_and_then_are_late_in_turns(tmp_path: Path) -> None:
     def loads(one: Device, step: int) -> None:
         one.load(5_000 if one.rank == 3 and step % 7 in (2, 3) else 20)
 
     parts: list[Part | int] = [loads, kernels(lambda rank, _: 800 + 150 * (rank == 0)), 800, finish]
     report = analyze([train(tmp_path, 4, 28, parts)])
-    assert late_row(report) == ([3, 0], pytest.approx(2.49 * MS, rel=0.01), "at_times")
+    assert late_row(report) == ([3, 0], pytest.approx(2.49 * MS, rel=0.01), "in_turns")
     assert report.runs[0].ledger is not None
     row = report.runs[0].ledger.of("late_ranks")
     assert row is not None

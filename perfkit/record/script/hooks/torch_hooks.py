@@ -13,7 +13,6 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.utils.hooks import RemovableHandle
 
 from perfkit.record.autograd_engine import COMPILER, hook_engine, uncompiled
 from perfkit.record.import_hook import run_after_import
@@ -35,7 +34,7 @@ def after_optimizer_step(hook: Callable[[Optimizer], None]) -> None:
     _hook_steps(register_optimizer_step_post_hook, hook)
 
 
-def _hook_steps(register: Callable[[Any], RemovableHandle], hook: Callable[[Optimizer], None]) -> None:
+def _hook_steps(register: Callable[[Any], Any], hook: Callable[[Optimizer], None]) -> None:
     def step_hook(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         hook(optimizer)
 

@@ -137,7 +137,11 @@ class _Profile:
 # ---- the package's modules -----------------------------------------------------------------------------------------
 
 _kinds = {name: type(name, (_Optimizer,), {}) for name in ("SGD", "Adam")}
-_post = _module("optim.optimizer", register_optimizer_step_post_hook=_hooks.append)
+_post = _module(
+    "optim.optimizer",
+    register_optimizer_step_pre_hook=lambda _: None,
+    register_optimizer_step_post_hook=_hooks.append,
+)
 optim = _module("optim", Optimizer=_Optimizer, optimizer=_post, **_kinds)
 nn = _module("nn", Module=_Layer, Linear=_Layer, ReLU=_Layer, Sequential=_Layer, Parameter=Tensor)
 _activity = type("ProfilerActivity", (), {"CPU": "cpu", "CUDA": "cuda", "XPU": "xpu"})

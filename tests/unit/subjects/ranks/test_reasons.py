@@ -116,7 +116,7 @@ def test_the_advice_concerns_only_the_late_rank() -> None:
         "compilation": "find what is compiled or loaded in steps of rank 1, and why for longer than on other ranks",
         "not_running": "find what",
     }.items():
-        found = waiting([COMMON], [COMMON, row(cause, "perfkit.forward", 18)])  # type: ignore[arg-type]
+        found = waiting([COMMON], [COMMON, row(cause, "perfkit.forward", 18)])
         assert found.recommendation.startswith(expected), found.recommendation
 
 

@@ -18,7 +18,7 @@ def with_ledger(
     whole = sum(parts_ms.values())
     rows = [
         LedgerRow(
-            cause=cause,  # type: ignore[arg-type]  # one of them
+            cause=cause,
             ns=round(ms * 1e6),
             share=ms / whole,
             ranks=list(late) if cause == "late_ranks" else [],

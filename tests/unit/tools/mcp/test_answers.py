@@ -108,8 +108,8 @@ def test_links_to_the_outside_are_refused(tmp_path: Path) -> None:
     os.symlink(outside / "rank0.json.gz", inside / "run" / "rank0.json.gz")
     os.symlink(outside, inside / "other")
     answers = Answers([inside])
-    for run in ("run", "other"):
-        with pytest.raises(PerfkitError, match=r"no such run below|outside of this server's folders"):
+    for run, why in (("run", "is a link"), ("run/rank0.json.gz", "no such run"), ("other", "no such run")):
+        with pytest.raises(PerfkitError, match=why):
             answers.answer(run)
 
 
