@@ -33,6 +33,7 @@ from perfkit.storage.step_log.writer import StepLogWriter
 from perfkit.subjects.table import answer_subjects
 from perfkit.trace.comm_logs.facts import NcclLogReader
 from perfkit.trace.comm_logs.one_ccl import OneCclReader
+from perfkit.trace.reader import read_trace
 from perfkit.trace.symbols.demangle import readable_names
 from tests import fuzz_reader
 from tests.support.hangs.flight_dumps import dump, entry
@@ -125,7 +126,7 @@ def _flight_dump() -> dict[str, object]:
 
 
 TARGETS: Final[dict[str, Target]] = {
-    "trace": Target(lambda: fuzz_reader.SEED_TEXTS[0], lambda path: fuzz_reader.check(path.read_bytes(), path)),
+    "trace": Target(lambda: fuzz_reader.SEED_TEXTS[0], read_trace),
     "summary": Target(lambda: fuzz_reader.SEED_TEXTS[0], _summary),
     "manifest": Target(
         lambda: (ROOT / "traces/sample-hdf5/run.json").read_bytes(),

@@ -75,7 +75,7 @@ def merge(
     for warning in merged.warnings:
         write_stderr(f"perfkit: warning: {warning}")
     of_ranks = plural(merged.ranks, "rank")
-    if target.suffix == ".et":
+    if target.suffix.lower() == ".et":
         first = target.with_suffix(".0.et")
         write_stderr(f"Wrote {first} and on ({size(merged.bytes)}): {of_ranks}, {merged.slices:,} nodes")
     else:

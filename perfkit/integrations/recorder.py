@@ -10,7 +10,7 @@ from torch import Tensor
 
 from perfkit.options.recording import DetailName
 from perfkit.options.schedule import DEFAULT_SCHEDULE, Schedule
-from perfkit.options.trace_ranks import check_trace_ranks
+from perfkit.options.trace_ranks import check_trace_ranks, refuse_stages
 from perfkit.phases import Phase
 from perfkit.record.messages import print_warning
 from perfkit.record.profile import start
@@ -48,6 +48,7 @@ class FrameworkRecorder:
         self._folder = folder
         self._schedule = schedule
         check_trace_ranks(trace_ranks, detail)
+        refuse_stages(trace_ranks)
         self._detail: DetailName = detail
         self._trace_ranks = trace_ranks
         self._passes = passes

@@ -15,7 +15,7 @@ from perfkit.options.help_groups import COMMON, PARALLELISM, RANKS, RECORDING, T
 from perfkit.options.mesh import MeshLayout, lay_out, parse_mesh
 from perfkit.options.recording import EXTENT, LOCATES, SUPERVISES, TIMEOUT, CommandOptions
 from perfkit.options.schedule import Schedule, default_steps
-from perfkit.options.trace_ranks import is_light
+from perfkit.options.trace_ranks import check_ranks_exist, is_light
 from perfkit.phases import INJECTABLE
 from perfkit.records.manifest import Injection
 
@@ -251,7 +251,8 @@ class RunConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fields
     def check_world(self, world_size: int) -> None:
         """Refuse a mesh of another number of ranks, and injections into ranks that do not exist."""
         mesh = self.layout(world_size).sizes
-        is_light(self.trace_ranks, self.detail, rank=0, world_size=world_size, local_rank=0, mesh=mesh)
+        check_ranks_exist(self.trace_ranks, world_size)
+        is_light(self.trace_ranks, self.detail, rank=0, local_rank=0, mesh=mesh)
         for text, injection in zip(self.inject, self.injections, strict=True):
             if injection.rank is not None and injection.rank >= world_size:
                 raise UsageError(f"--inject {text}: this run has ranks 0 to {world_size - 1}")

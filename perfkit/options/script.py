@@ -9,6 +9,7 @@ from perfkit.errors import UsageError
 from perfkit.options.help_groups import COMMON, RANKS, RECORDING
 from perfkit.options.recording import EXTENT, LOCATES, SCHEDULE, SUPERVISES, TIMEOUT, CommandOptions
 from perfkit.options.schedule import SCRIPT_SCHEDULE, Schedule
+from perfkit.options.trace_ranks import refuse_stages
 from perfkit.records.common import UNNAMED
 
 RuleKind = Literal["optimizer", "forward", "backward", "marker"]
@@ -116,6 +117,7 @@ class ScriptConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fie
             if "/" in text or text.startswith("."):
                 raise UsageError(f"--{option} {text}: must be a folder name, without '/' or a leading dot")
         self.check_command()
+        refuse_stages(self.trace_ranks)
         _ = self.step_rule
         check_pattern(self.data_marker or "", "--data-marker")
         for condition in self.capture_rules.conditions:

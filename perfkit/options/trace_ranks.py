@@ -22,8 +22,18 @@ def check_trace_ranks(text: str | None, detail: str) -> None:
         raise UsageError(f"--trace-ranks {text} has no effect with --detail light: remove one of them")
 
 
+def refuse_stages(text: str | None) -> None:
+    """Refuse the choice by pipeline stages, for programs whose stages are not known.
+
+    Raises:
+        UsageError: It is asked for.
+    """
+    if text == PER_STAGE:
+        raise UsageError(f"--trace-ranks {PER_STAGE} needs a pipeline of a workload (pp in --mesh): list ranks instead")
+
+
 def is_light(
-    text: str | None, detail: str, *, rank: int, world_size: int, local_rank: int, mesh: Mapping[str, int]
+    text: str | None, detail: str, *, rank: int, local_rank: int, mesh: Mapping[str, int] | None = None
 ) -> bool:
     """Return whether a rank leaves a light trace.
 
@@ -31,21 +41,28 @@ def is_light(
         text: The option; None is all ranks.
         detail: What the ranks record.
         local_rank: Number of the rank among those of its host.
-        mesh: Size of each dimension of the mesh of ranks, outermost first; empty if unknown.
+        mesh: Size of each dimension of the mesh of ranks, outermost first; None if unknown.
 
     Raises:
-        UsageError: A rank does not exist, or the run has no known pipeline.
+        UsageError: The run has no known pipeline.
     """
     if text is None:
         return detail == "light"
     if text == PER_HOST:
         return local_rank > 0
     if text == PER_STAGE:
-        return _is_behind_first_of_stage(rank, mesh)
-    chosen = _numbers(text)
-    if max(chosen) >= world_size:
+        return _is_behind_first_of_stage(rank, mesh or {})
+    return rank not in _numbers(text)
+
+
+def check_ranks_exist(text: str | None, world_size: int) -> None:
+    """Refuse ranks that the run does not have.
+
+    Raises:
+        UsageError: One of them is listed.
+    """
+    if text is not None and max(_numbers(text), default=0) >= world_size:
         raise UsageError(f"--trace-ranks {text}: this run has ranks 0 to {world_size - 1}")
-    return rank not in chosen
 
 
 def _numbers(text: str) -> frozenset[int]:

@@ -13,9 +13,9 @@ _PARTS: Final = (
     "remote process exited",
     "connection was likely closed",
     "lost the connection",
-    "timed out",
-    "operation timeout",
-    "wait timeout",
+    "timed out waiting",
+    "collective operation timeout",
+    "wait timeout after",
 )
 """Parts of the error messages of gloo, NCCL, the store and perfkit's own collectives when a peer is gone or late."""
 

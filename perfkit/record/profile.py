@@ -19,7 +19,7 @@ from perfkit.base.formatting import shell_word
 from perfkit.errors import LaunchEnvironmentError, UsageError
 from perfkit.options.recording import RECORDED_FOR, SCHEDULE, Detail, Monitor, RecordingOptions, TraceRanks
 from perfkit.options.schedule import DEFAULT_SCHEDULE, Schedule
-from perfkit.options.trace_ranks import check_trace_ranks, is_light
+from perfkit.options.trace_ranks import check_ranks_exist, check_trace_ranks, is_light, refuse_stages
 from perfkit.record.distributed.known_launchers import find_launcher
 from perfkit.record.distributed.launcher_env import RankInfo, detect_rank
 from perfkit.record.distributed.rank_group import ProcessRankGroup
@@ -107,6 +107,7 @@ class ProfiledLoop(MonitoredLoop, frozen=True, kw_only=True):
         if self.detail not in RECORDED_FOR:
             raise UsageError(f"detail={self.detail!r}: choose from {', '.join(RECORDED_FOR)}")
         check_trace_ranks(self.trace_ranks, self.detail)
+        refuse_stages(self.trace_ranks)
         super().__post_init__()
 
     @property
@@ -124,15 +125,8 @@ class ProfiledLoop(MonitoredLoop, frozen=True, kw_only=True):
         return replace(self.options or ProfilerOptions(), **detail)
 
     def is_light(self, topology: Topology, rank: int) -> bool:
-        world_size = topology.world.world_size
-        return is_light(
-            self.trace_ranks,
-            self.detail,
-            rank=rank,
-            world_size=world_size,
-            local_rank=topology.local_rank,
-            mesh={},
-        )
+        check_ranks_exist(self.trace_ranks, topology.world.world_size)
+        return is_light(self.trace_ranks, self.detail, rank=rank, local_rank=topology.local_rank)
 
 
 def _with_options(

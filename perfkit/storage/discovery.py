@@ -18,7 +18,7 @@ from typing import NamedTuple
 from perfkit.errors import TraceError, UsageError
 from perfkit.storage.filenames import rank_in_name, without_suffix
 from perfkit.storage.hang_log import HANGS_NAME
-from perfkit.storage.recordings import RECORDING_SUFFIXES, with_processes
+from perfkit.storage.recordings import RECORDING_SUFFIXES, traces_of_files, traces_of_folder
 from perfkit.storage.run_folder import FAILURE_NAME, MANIFEST_NAME, SWEEP_NAME, is_capture
 from perfkit.storage.step_log.reader import is_step_log
 from perfkit.trace.event_decoding import SUFFIXES
@@ -102,7 +102,9 @@ def choose_trace(path: Path, rank: int | None) -> Path:
     run = find_run(path)
     # By the number in its name; names without a number come last.
     folder, traces = run.path, run.traces
-    numbered = [(rank_in_name(trace.name), trace) for trace in traces]
+    numbered = [
+        (rank_in_name(trace.name) if on_disk(trace) == trace else place, trace) for place, trace in enumerate(traces)
+    ]
     if rank is None:
         return min(numbered, key=lambda item: (item[0] is None, item[0] or 0))[1]
     for number, trace in numbered:
@@ -154,21 +156,23 @@ def _run_of_files(files: list[Path]) -> RunLocation:
     is_single = len(files) == 1
     name = without_suffix(files[0].name) if is_single else files[0].resolve().parent.name
     path = files[0] if is_single else files[0].parent
-    return RunLocation(name, path, sorted(with_processes(files)), has_manifest=False)
+    return RunLocation(name, path, sorted(traces_of_files(files)), has_manifest=False)
 
 
 def _runs_below(root: Path) -> Iterator[RunLocation]:
     any_found = False
     all_skipped: list[str] = []
+    links: list[str] = []
     for folder, subfolders, files in os.walk(root, onerror=_error_handler(root)):
         here = Path(folder)
-        links = [name for name in subfolders if (here / name).is_symlink()]
         # Hidden folders belong to other programs. Sorting makes the order deterministic.
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith(".") and name not in links)
+        visible = sorted(name for name in subfolders if not name.startswith("."))
+        subfolders[:] = [name for name in visible if not (here / name).is_symlink()]
+        links += [name for name in visible if name not in subfolders]
         candidates = [here / name for name in sorted(files) if _is_trace(name)]
         traces = [path for path in candidates if _is_file(path)]
-        skipped = tuple(sorted(path.name for path in {*candidates}.difference(traces)))
-        all_skipped.extend([*skipped, *links])
+        skipped = sorted(path.name for path in {*candidates}.difference(traces))
+        all_skipped.extend(skipped)
         has_manifest = MANIFEST_NAME in files
         captures = (
             tuple(sorted((name for name in subfolders if is_capture(name)), key=_natural)) if has_manifest else ()
@@ -177,9 +181,11 @@ def _runs_below(root: Path) -> Iterator[RunLocation]:
             subfolders[:] = [name for name in subfolders if not is_capture(name)]
         if traces or has_manifest or any(map(is_step_log, files)):
             any_found = True
-            yield RunLocation(here.resolve().name, here, with_processes(traces), has_manifest, skipped, captures)
+            reported = (*skipped, *links)
+            links.clear()  # those of folders above are reported once, with the first run in them
+            yield RunLocation(here.resolve().name, here, traces_of_folder(traces), has_manifest, reported, captures)
     if not any_found:
-        raise _no_traces_error(root, all_skipped)
+        raise _no_traces_error(root, [*all_skipped, *links])
 
 
 def _natural(name: str) -> tuple[int, str]:

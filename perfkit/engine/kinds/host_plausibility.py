@@ -18,11 +18,9 @@ from perfkit.trace.intervals import Ints, outer_first
 
 REPEATED: Final = Repair("event", "of the host, already in the trace, counted once")
 OVERRUNNING: Final = Repair("event", "of the host, lasting on while its thread ran the next, cut")
-SHIFTED: Final = Repair("step", "overlapping the next, put where the others leave room or cut")
+SHIFTED: Final = Repair("step", "overlapping the next, ended where that begins")
 _ROUNDED_NS: Final = 2_000
 """By less, times contradict each other because start and duration are whole microseconds (PyTorch before 2.4)."""
-_APART_NS: Final = 1_000_000
-"""How long after the one before a step of torch's profiler may begin: on idle machines up to 0.17 ms, in 49 pairs."""
 _MOST_LEVELS: Final = 100
 """Recorded traces have up to 30; of more, spans are compared one by one, because damage may have thousands."""
 _MIX: Final = np.int64(0x1E3779B97F4A7C15)
@@ -40,7 +38,7 @@ def check_host(trace: RankTrace) -> RankTrace:
     end_ns, overrunning = _nested(events)
     if overrunning:
         events = replace(events, end_ns=end_ns)
-    events, shifted = _in_succession(events)
+    shifted = _overlapping_steps(events)
     if events is trace.events and not shifted:
         return trace
     repaired = Counter(trace.repaired)
@@ -157,24 +155,14 @@ def _outlasting(order: list[int], starts: list[int], ends: list[int]) -> Iterato
 # ---- steps of torch's profiler --------------------------------------------------------------------------------------
 
 
-def _in_succession(events: Events) -> tuple[Events, int]:
-    """Return the events with steps where those beside them leave room, and how many overlap the next.
-
-    Each boundary is recorded twice, as one step's end and as the next one's start. A step that overlaps one neighbour
-    by as much as it is apart from the other was moved; of another overlap either time may be true, and the starts stay.
-    """
-    annotations, shifted = events.rows(EventKind.ANNOTATION), 0
+def _overlapping_steps(events: Events) -> int:
+    """Return how many steps of torch's profiler overlap the next: one ends where the next begins, or it was moved."""
+    annotations = events.rows(EventKind.ANNOTATION)
     steps = annotations[step_names(events, annotations, None)[events.name[annotations]]]
-    start_ns, end_ns = events.start_ns, events.end_ns
+    count = 0
     for rows in rows_by_key(events.thread, steps).values():
         own = rows[np.argsort(events.start_ns[rows], kind="stable")]
         number = np.array([step_number(events.names[name]) for name in events.name[own].tolist()])
-        apart_ns = events.start_ns[own[1:]] - events.end_ns[own[:-1]]
-        overlaps = (np.diff(number) == 1) & (apart_ns < -_ROUNDED_NS)
-        by_as_much = np.abs(apart_ns[1:] + apart_ns[:-1]) <= _APART_NS
-        moved = np.flatnonzero((overlaps[1:] ^ overlaps[:-1]) & by_as_much) + 1
-        if len(moved):
-            start_ns, end_ns = start_ns.copy(), end_ns.copy()
-            start_ns[own[moved]], end_ns[own[moved]] = events.end_ns[own[moved - 1]], events.start_ns[own[moved + 1]]
-        shifted += int(np.count_nonzero(overlaps))
-    return (events if start_ns is events.start_ns else replace(events, start_ns=start_ns, end_ns=end_ns)), shifted
+        overlaps = events.end_ns[own[:-1]] - events.start_ns[own[1:]] > _ROUNDED_NS
+        count += int(np.count_nonzero(overlaps & (np.diff(number) == 1)))
+    return count

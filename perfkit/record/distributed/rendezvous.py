@@ -11,6 +11,7 @@ srun                                    a file in the trace folder, named after 
 ======================================  ====================================================
 """
 
+import contextlib
 import fcntl
 import logging
 import os
@@ -181,7 +182,8 @@ def _by_file(path: Path, timeout: timedelta) -> Publish:
 
 def _read(path: Path, timeout: timedelta) -> str:
     if wait_until(path.exists, timeout.total_seconds()):
-        return path.read_text(encoding="utf-8")
+        with contextlib.suppress(FileNotFoundError):  # rank 0 has given up since
+            return path.read_text(encoding="utf-8")
     raise LaunchEnvironmentError(
         f"rank 0 has not written {path} within {timeout.total_seconds():g} s: it has not started, or the "
         "folder is not shared between the nodes; set MASTER_ADDR and MASTER_PORT instead"

@@ -137,7 +137,12 @@ class StepWatch(StepListener):
         self.stop(error)
 
     def stop(self, error: BaseException | None) -> None:
-        """Watch no longer; what an error has ended is left for the others, if there are any and no signal ends all."""
+        """Watch no longer; what an error has ended is left for the others, if there are any and no signal ends all.
+
+        Only the first call counts.
+        """
+        if self._stopped.is_set():
+            return
         self._stopped.set()
         with contextlib.suppress(Exception):  # the outermost boundary: beyond it is the end of the program
             self._mark_resumed()

@@ -34,6 +34,9 @@ class Publisher(StepListener):
         if self._otlp:
             self._send_by_otlp()
 
+    def fail(self, _error: BaseException, /) -> None:
+        self.discard()
+
     def discard(self) -> None:
         while self._open:
             with suppress(Exception):  # the outermost boundary: beyond it is the end of the program

@@ -31,6 +31,8 @@ _SLICE: Final = re.compile(
     rb'\s*"ph": "X",\s+"cat": "((?:[^"\\]|\\.)*+)",\s+"name": "((?:[^"\\]|\\.)*+)",'
     rb'\s+("pid": [^,\n]+,\s+"tid": [^,\n]+),\s+"ts": ([0-9.]+),\s+"dur": ([0-9.]+)'
 )
+_INSTANT: Final = b'"cpu_instant_event"'
+"""Category of allocations."""
 _FLOW: Final = re.compile(rb'\s*"ph": "[stf]"')
 _ARGUMENT: Final = re.compile(rb'"(?:device|stream|correlation)": (?:-?\d+|"[^"\\]*")')
 _CORRELATION: Final = re.compile(rb'"correlation": \d+')
@@ -114,7 +116,7 @@ class _Light:
     def add(self, event: bytes) -> None:
         match = _SLICE.match(event)
         if match is None:
-            if not _FLOW.match(event):
+            if not _FLOW.match(event) and _INSTANT not in event:
                 self._kept.append(event)
             return
         one = _Slice(*match.groups())

@@ -79,16 +79,19 @@ class ReplicaChecks:
 
     def before_update(self, optimizer: Optimizer) -> None:
         """Read the parameters of an optimizer that is about to step, before some of its steps."""
+        with suppress(Exception):  # the outermost boundary: optimizers and parameters are the script's
+            self._before_update(optimizer)
+
+    def _before_update(self, optimizer: Optimizer) -> None:
         seen = self._optimizers.get(optimizer)
         if seen is None:
             if not self._most or len(self._known) == _MOST_OPTIMIZERS:
                 return
             seen = self._optimizers[optimizer] = _Parameters()
             self._known.append(seen)
-        if seen.updates in (0, _UPDATES) and not self._is_recorded():
-            with suppress(Exception):  # the outermost boundary: parameters are the script's
-                _read(optimizer, seen)
         seen.updates += 1
+        if seen.updates in (1, _UPDATES + 1) and not self._is_recorded():
+            _read(optimizer, seen)
 
     def result(self, *, is_whole_batch: bool) -> ReplicaCheck | None:
         """Return what is known by now; None if nothing is.
@@ -133,7 +136,7 @@ def _read(optimizer: Optimizer, seen: _Parameters) -> None:
     if any(type(one) not in {Tensor, nn.Parameter} for one in parameters):
         return
     value = _hash_of((one.data for one in parameters), copies=True)
-    if seen.updates:
+    if seen.updates > 1:
         seen.updated = value
     else:
         seen.initial = value
@@ -163,6 +166,8 @@ def _hash_of(tensors: Iterable[Tensor], *, copies: bool) -> str | None:
 def _pieces_of(tensor: Tensor) -> Iterator[bytes]:
     """Yield parts of the host's memory from the first to the last element, what is between elements with them."""
     size, address = _extent(tensor) * tensor.element_size(), tensor.data_ptr()
+    if not address:
+        raise ValueError("the memory of a tensor was given back")
     for offset in range(0, size, max(_PIECE_BYTES, size // _PIECES)):
         yield ctypes.string_at(address + offset, min(_PIECE_BYTES, size - offset))
 

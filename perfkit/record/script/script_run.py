@@ -10,7 +10,7 @@ import torch
 from perfkit.errors import RunError, UsageError
 from perfkit.options.conditions import CaptureRules
 from perfkit.options.script import ScriptConfig
-from perfkit.options.trace_ranks import is_light
+from perfkit.options.trace_ranks import check_ranks_exist, is_light
 from perfkit.record.distributed.topology import Topology
 from perfkit.record.endings import exit_cause
 from perfkit.record.lifecycle.failure_guard import record_failure
@@ -53,17 +53,19 @@ def make_recording(
         source=config.source,
         recorders=make_recorders(config),
         sampling=config.sampling,
-        light=is_light(
-            config.trace_ranks,
-            config.detail,
-            rank=ranks.rank,
-            world_size=ranks.world_size,
-            local_rank=ranks.info.local_rank,
-            mesh={},
-        ),
+        light=_is_light(config, ranks),
     )
     recording.pauses = PauseLog(pauses)
     return recording
+
+
+def _is_light(config: ScriptConfig, ranks: ScriptRankGroup) -> bool:
+    try:
+        check_ranks_exist(config.trace_ranks, ranks.world_size)
+    except UsageError as error:  # how many there are is known when the script has begun
+        if ranks.rank == 0:
+            print_warning(one_line(error))
+    return is_light(config.trace_ranks, config.detail, rank=ranks.rank, local_rank=ranks.info.local_rank)
 
 
 def possible_captures(config: ScriptConfig, topology: Topology, ranks: ScriptRankGroup) -> CaptureRules:

@@ -246,7 +246,6 @@ def _recording(
         job.run.trace_ranks,
         job.run.detail,
         rank=ranks.rank,
-        world_size=ranks.world_size,
         local_rank=topology.local_rank,
         mesh=mesh,
     )

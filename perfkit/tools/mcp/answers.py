@@ -1,5 +1,6 @@
 """What agents may ask: eight questions about the runs below some folders, each answered with bounded text."""
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final
@@ -24,6 +25,7 @@ from perfkit.subjects.table import SUBJECTS, answer_subjects
 from perfkit.tools.mcp.definitions import definition_lines
 from perfkit.tools.mcp.text import bounded, table_lines
 from perfkit.tools.mcp.time_window import window_lines
+from perfkit.trace.nsys.paths import on_disk
 
 Run = Annotated[str, "Path of a run, as list_runs gives it: a folder, a folder of several runs, or one trace."]
 
@@ -115,6 +117,8 @@ class Answers:
         end_ms: Annotated[float | None, "None for the end of the step."] = None,
     ) -> str:
         """What ran in a part of one rank's step, per thread and stream: categories, idle time, operators, kernels."""
+        if not (math.isfinite(start_ms) and math.isfinite(end_ms or 0)):
+            raise UsageError("start_ms and end_ms: must be finite")
         trace = choose_trace(self._inside(run), rank)
         number = None if step is None else parse_step(step, "step")
         end_ns = None if end_ms is None else round(end_ms * 1e6)
@@ -146,7 +150,7 @@ class Answers:
     def _contains(self, path: Path) -> bool:
         """Return whether a path exists, and is below the folders with all links followed."""
         try:
-            real = path.resolve(strict=True)
+            real = on_disk(path).resolve(strict=True)
         except (OSError, ValueError, RuntimeError):  # too long, with a zero character, or links in a circle
             return False
         return any(real.is_relative_to(root) for root in self._roots)

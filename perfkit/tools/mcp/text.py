@@ -14,7 +14,7 @@ _LONGEST_LINE: Final = 1_000
 def bounded(lines: Sequence[str], again: str) -> str:
     """Return lines as one text that ends with the command `again`; those that do not fit are counted, not shown."""
     shown = [escape_unprintable(line)[:_LONGEST_LINE] for line in lines]
-    last = f"Show it again: {again}"
+    last = escape_unprintable(f"Show it again: {again}")[:_LONGEST_LINE]
     room = LONGEST - len(last) - len("… 1,000,000 more lines\n")
     kept = 0
     for line in shown:

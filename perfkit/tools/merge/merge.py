@@ -115,7 +115,7 @@ def merge(
     if os.path.realpath(output) in map(os.path.realpath, location.traces):  # unlike `resolve`, of any links
         raise UsageError(f"-o {output} is one of the traces: give the timeline another name")
     options = Options(step_marker=step_marker, data_marker=data_marker, max_bytes=max_bytes, kernel_rules=rules)
-    if output.suffix == SUFFIX:
+    if output.suffix.lower() == SUFFIX:
         if wanted_ranks is not None:
             raise UsageError(f"--ranks: execution traces ({SUFFIX}) have all ranks, whose collectives need each other")
         return _execution_traces(location, output, options, wanted_steps, progress)
@@ -154,7 +154,7 @@ def _execution_traces(
         steps.check({step for step in graph.steps if step is not None}, "step of the graph")
     wanted = np.array([steps is None or (step is not None and step in steps) for step in graph.steps])
     written = write_execution_traces(graph, output, wanted)
-    warnings = [finding.message for finding in lost if finding.severity == "error"]
+    warnings = [finding.message for finding in lost if finding.severity != "info"]
     return Merged(ranks=len(graph.ranks), slices=written.nodes, bytes=written.bytes, warnings=warnings)
 
 

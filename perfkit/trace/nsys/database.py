@@ -33,6 +33,10 @@ _MOST_COLUMNS: Final = 512
 _ROW_OVERHEAD: Final = 5
 """Bytes of a row besides one for the type of each column: its place in the page (2), its size, its number, and the size
 of its header (https://sqlite.org/fileformat.html, section 1.6 and 2.1)."""
+_OPERATIONS: Final = 100_000
+_LEAST_OPERATIONS: Final = 10_000_000
+_OPERATIONS_PER_BYTE: Final = 50
+"""Of SQLite's virtual machine: a row of n columns takes about 10 n of them, and has at least n + 5 bytes."""
 _PLAIN_TABLE: Final = re.compile(r"\s*CREATE\s+TABLE\s", re.IGNORECASE)
 _HEADER_BYTES: Final = 100
 
@@ -47,6 +51,16 @@ class Database:
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection, self.path = connection, path
         self._bytes = path.stat().st_size
+        self._left = 0
+        connection.set_progress_handler(self._is_over, _OPERATIONS)
+
+    def _is_over(self) -> bool:
+        """Count what a query does: pages that share children make it endless, also where it returns no row."""
+        self._left -= _OPERATIONS
+        return self._left < 0
+
+    def _allow(self) -> None:
+        self._left = _LEAST_OPERATIONS + _OPERATIONS_PER_BYTE * self._bytes
 
     @cached_property
     def tables(self) -> dict[str, tuple[str, ...]]:
@@ -107,6 +121,7 @@ class Database:
         # All names are those of the file's tables, quoted.
         query = f"SELECT {selected} FROM {_quoted(table)} NOT INDEXED {where}"  # noqa: S608
         left = self._bytes // (_ROW_OVERHEAD + len(self.tables[table]))
+        self._allow()
         with self._errors():
             cursor = self._connection.execute(query, values)
         while True:
@@ -120,6 +135,7 @@ class Database:
             yield rows
 
     def _fetch(self, query: str, values: Sequence[str] = ()) -> list[Any]:
+        self._allow()
         with self._errors():
             return self._connection.execute(query, values).fetchall()
 

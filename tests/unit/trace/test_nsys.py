@@ -261,7 +261,42 @@ def test_a_report_is_exported_where_nsys_is(tmp_path: Path, monkeypatch: pytest.
     nsys.chmod(0o755)
     monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
 
-    run = analyzed(tmp_path)
-
+    with pytest.raises(TraceError, match="run `nsys export"):
+        analyzed(tmp_path)  # of a folder nothing is exported: it may be anybody's
+    run = analyzed(report)
     assert [rank.traces for rank in run.ranks] == [["run.sqlite"]]
     assert run.ranks[0].steps
+    assert [rank.traces for rank in analyzed(tmp_path).ranks] == [["run.sqlite"]]
+
+
+@pytest.mark.parametrize("beside", ["nothing", "a link"])
+def test_an_export_that_fails_or_would_go_through_a_link_leaves_all_as_it_is(
+    beside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report, victim, tools = tmp_path / "run.nsys-rep", tmp_path / "victim", tmp_path / "bin"
+    report.write_bytes(b"report")
+    victim.write_bytes(b"mine")
+    os.utime(victim, (0, 0))
+    if beside == "a link":
+        (tmp_path / "run.sqlite").symlink_to(victim)
+    tools.mkdir()
+    (tools / "nsys").write_text(
+        "#!/bin/sh\nfor word; do case $word in --output=*) to=${word#--output=};; esac; done\n"
+        'echo half > "$to"\nexit 1\n'
+    )
+    (tools / "nsys").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
+    with pytest.raises(TraceError, match="run `nsys export"):
+        analyzed(report)
+    assert victim.read_bytes() == b"mine"
+    assert not (tmp_path / "run.sqlite").exists() or beside == "a link"
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_databases_and_reports_of_other_programs_beside_traces_are_none_of_them(tmp_path: Path) -> None:
+    trace = Path(__file__).parents[3] / "traces" / "sample-hdf5" / "rank0.json.gz"
+    (tmp_path / "rank0.json.gz").write_bytes(trace.read_bytes())
+    (tmp_path / "mlflow.sqlite").touch()
+    (tmp_path / "other.nsys-rep").touch()
+    run = perfkit.analyze(tmp_path, cache=False, strict=True).runs[0]
+    assert [rank.traces for rank in run.ranks] == [["rank0.json.gz"]]

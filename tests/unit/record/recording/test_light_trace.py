@@ -74,6 +74,16 @@ def test_what_a_step_leaves_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
         assert 0 <= step.exposed_ns.compute - of_whole.exposed_ns.compute < 0.1 * of_whole.wall_ns
 
 
+def test_allocations_are_left_out(tmp_path: Path) -> None:
+    with torch.profiler.profile(profile_memory=True) as recorded:
+        torch.ones(64, 64) @ torch.ones(64, 64)
+    path = tmp_path / "trace.json"
+    recorded.export_chrome_trace(str(path))
+    assert "[memory]" in path.read_text(encoding="utf-8")
+    lighten(path)
+    assert "[memory]" not in path.read_text(encoding="utf-8")
+
+
 def test_neighbours_with_the_shortest_pauses_are_joined_first() -> None:
     lane, start, end = np.array([0, 0, 0, 1, 0]), np.array([0, 11, 30, 31, 90]), np.array([10, 20, 40, 35, 99])
     joined = join_neighbours(lane, start, end, 4)

@@ -49,6 +49,16 @@ def test_what_another_rank_has_caused_is_explained(error: RuntimeError, watch: S
     assert (tmp_path / DIAGNOSIS_NAME).exists()
 
 
+@pytest.mark.parametrize(
+    "error", [RuntimeError("DataLoader timed out after 5 seconds"), TimeoutError("Read timed out.")], ids=str
+)
+def test_a_timeout_of_the_script_is_its_own_failure(
+    error: RuntimeError, watch: ScriptHangWatch, tmp_path: Path
+) -> None:
+    leave_what_ranks_did(tmp_path)
+    assert watch.explain(Cause(1, error), error) == Cause(1, error)
+
+
 @pytest.mark.parametrize("error", [SIGNAL, GONE], ids=["the signal", "a rank that is gone"])
 def test_the_end_of_a_rank_by_a_signal_is_not_explained(
     error: RunError, watch: ScriptHangWatch, tmp_path: Path

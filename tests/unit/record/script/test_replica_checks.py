@@ -129,3 +129,19 @@ def test_parameters_are_read_before_the_first_and_the_third_update() -> None:
 @pytest.mark.parametrize("options", [{"recorded": True}, {"enabled": False}])
 def test_nothing_is_read_in_recorded_steps_or_if_it_is_switched_off(options: dict[str, bool]) -> None:
     assert trained(nn.Linear(4, 4), **options) is None
+
+
+def test_an_optimizer_that_cannot_be_hashed_and_memory_that_was_given_back_disturb_nothing() -> None:
+    class Compared(torch.optim.SGD):
+        def __eq__(self, other: object) -> bool:
+            return self is other
+
+        __hash__ = None  # type: ignore[assignment]
+
+    checks, model = checking(), nn.Linear(4, 4)
+    checks.before_update(Compared(model.parameters(), lr=0.1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.weight.untyped_storage().resize_(0)
+    for _ in range(3):
+        checks.before_update(optimizer)
+    assert checks.result(is_whole_batch=False) is None
