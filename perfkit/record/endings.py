@@ -32,7 +32,7 @@ class HangupError(TerminatedError):
     exit_code = 129  # 128 + SIGHUP
 
 
-def is_lost_connection(message: str) -> bool:
+def is_due_to_another_rank(message: str) -> bool:
     """Return whether an error is only the sign that another rank is gone, or has not come in time."""
     text = message.lower()
     return any(part in text for part in _PARTS)

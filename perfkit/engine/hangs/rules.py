@@ -18,7 +18,7 @@ from perfkit.records.hang import Diagnosis, Fault, FaultKind, IssuedCollective, 
 
 _SAME_SIZE: Final = ("all_reduce", "broadcast", "reduce", "_reduce_scatter_base", "_all_gather_base", "_allgather_base")
 """Operators whose inputs have the same size on all ranks. Those of gather, scatter and all_to_all need not."""
-LOST_CONNECTION: Final = "ended because it lost its connection to another rank"
+DUE_TO_ANOTHER_RANK: Final = "ended because another rank was gone or late"
 """How a rank has ended that is not the cause, such as one that has waited too long."""
 
 
@@ -40,7 +40,7 @@ def diagnose(
     """
     absent = absent or {}
     world_size = _world_size(states, absent)
-    own_ends = {state.rank: state.ended for state in states if state.ended not in (None, LOST_CONNECTION)}
+    own_ends = {state.rank: state.ended for state in states if state.ended not in (None, DUE_TO_ANOTHER_RANK)}
     ended = {rank: fact("text", text=text) for rank, text in {**absent, **own_ends}.items()}
     places = {state.rank: describe_place(state) for state in states} | {rank: ended[rank] for rank in absent}
     groups = group_calls(states, world_size)

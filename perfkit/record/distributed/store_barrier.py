@@ -16,7 +16,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 
 from perfkit.errors import PerfkitError, RunError
 from perfkit.record.distributed.launcher_env import FAILURE_GRACE_S
-from perfkit.record.endings import is_lost_connection
+from perfkit.record.endings import is_due_to_another_rank
 from perfkit.record.own_threads import start_own_thread
 
 T = TypeVar("T")
@@ -88,7 +88,7 @@ class StoreBarrier:
         """
         text = str(error).lower()
         kind = "late" if "timed out" in text or "timeout" in text else "lost"
-        if self._world_size == 1 or (kind == "lost" and not is_lost_connection(text)):
+        if self._world_size == 1 or (kind == "lost" and not is_due_to_another_rank(text)):
             return None
         responding = self._responding_ranks(kind)
         late = [rank for rank, other in responding.items() if other == "late"]

@@ -24,8 +24,8 @@ from perfkit.base.formatting import text_of
 from perfkit.engine.hangs.flight_dump import convert_flight_dump
 from perfkit.engine.hangs.folder import STATE_NAME
 from perfkit.engine.hangs.places import program_frame, waits_in_message
-from perfkit.engine.hangs.rules import LOST_CONNECTION
-from perfkit.record.endings import is_lost_connection
+from perfkit.engine.hangs.rules import DUE_TO_ANOTHER_RANK
+from perfkit.record.endings import is_due_to_another_rank
 from perfkit.record.hangs.messages import awaited_message, message_counts
 from perfkit.record.own_threads import OWN_THREAD, all_threads
 from perfkit.records.hang import Frame, GroupRanks, IssuedCollective, RankState, ThreadStack
@@ -137,8 +137,8 @@ def _reopened(calls: list[IssuedCollective], stack: list[Frame]) -> list[IssuedC
 
 
 def _how_ended(error: BaseException) -> str:
-    if is_lost_connection(text_of(error)):
-        return LOST_CONNECTION
+    if is_due_to_another_rank(text_of(error)):
+        return DUE_TO_ANOTHER_RANK
     text = " ".join(text_of(error).split())[:200]
     return f"ended with {type(error).__name__}{f': {text}' if text else ''}"
 

@@ -19,7 +19,7 @@ from perfkit.base.process import EXIT_INTERRUPTED, raise_keyboard_interrupt
 from perfkit.errors import PerfkitError, RunError, StoreError
 from perfkit.record.distributed.launcher_env import FAILURE_GRACE_S
 from perfkit.record.distributed.store_barrier import PeerFailedError
-from perfkit.record.endings import HangupError, TerminatedError, is_lost_connection
+from perfkit.record.endings import HangupError, TerminatedError, is_due_to_another_rank
 from perfkit.record.lifecycle.launched_runs import remove_temporary
 from perfkit.record.lifecycle.local_launch import is_child
 from perfkit.record.lifecycle.parent_watch import before_end_with_parent, exit_now
@@ -75,7 +75,7 @@ class FailureGuard:
             error = RunError(f"exited (code {error.code or 0}) in {self._activity}, before the run was over")
         first = not isinstance(error, PeerFailedError)
         signalled = isinstance(error, (KeyboardInterrupt, TerminatedError))
-        if (signalled or is_lost_connection(text_of(error))) and self._world_size > 1:
+        if (signalled or is_due_to_another_rank(text_of(error))) and self._world_size > 1:
             self._wait_for_peer_failure()
         if self.folder is not None and first:
             first = record_failure(self.folder, self._rank, error, self.manifest_fields)

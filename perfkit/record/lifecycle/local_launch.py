@@ -17,7 +17,7 @@ from perfkit.base.process import child_python, sigint_blocked
 from perfkit.errors import LaunchEnvironmentError, RunError, UsageError
 from perfkit.record.distributed.known_launchers import RENDEZVOUS_VARIABLE, find_launcher
 from perfkit.record.distributed.launcher_env import FAILURE_GRACE_S, detect_rank, needs_mpi
-from perfkit.record.endings import HangupError, TerminatedError, is_lost_connection
+from perfkit.record.endings import HangupError, TerminatedError, is_due_to_another_rank
 from perfkit.record.lifecycle.launched_runs import FirstFailure, close_runs, name_cause, read_first_failure
 from perfkit.record.messages import print_error
 
@@ -97,7 +97,7 @@ def _report_first_failure(
     if code is not None and code < 0:  # it was killed, and whoever found it gone does not know by which signal
         return first.rank
     others = [rank for rank in left_early if rank != first.rank]
-    if others and code and is_lost_connection(first.line):
+    if others and code and is_due_to_another_rank(first.line):
         print_error(f"rank {others[0]} ended early, with exit code 0; then {first.line}")
     else:
         print_error(first.line)

@@ -9,7 +9,7 @@ from perfkit.base.formatting import text_of
 from perfkit.base.polling import POLL_S, wait_until
 from perfkit.errors import RunError
 from perfkit.options.script import ScriptConfig
-from perfkit.record.endings import TerminatedError, is_lost_connection
+from perfkit.record.endings import TerminatedError, is_due_to_another_rank
 from perfkit.record.hangs.report import DiagnosedWatch, diagnose_lost_ranks
 from perfkit.record.process_stat import absent_ranks, silent_ranks
 from perfkit.record.script.manifest_assembly import read_exit_records
@@ -37,7 +37,7 @@ def find_first_cause(folder: Path, rank: int, error: BaseException) -> Cause:
     own = Cause(rank, error)
     if isinstance(error, TerminatedError):
         return cause_of_end(folder, rank, error)
-    if not is_lost_connection(text_of(error)):
+    if not is_due_to_another_rank(text_of(error)):
         return own
     deadline = time.monotonic() + _WAIT_S
     while read_failure(folder) is None and time.monotonic() < deadline:
@@ -100,7 +100,7 @@ class ScriptHangWatch(DiagnosedWatch):
             error: What has ended it on this rank. If that is a signal, nothing is explained: it has most likely ended
                 other ranks too, and such a rank no longer answers what it does.
         """
-        lost = isinstance(cause.error, RunError) or is_lost_connection(text_of(cause.error))
+        lost = isinstance(cause.error, RunError) or is_due_to_another_rank(text_of(cause.error))
         if self._world_size == 1 or not lost or read_failure(self._folder) is not None:
             return cause
         if isinstance(error, TerminatedError):

@@ -24,7 +24,6 @@ _PLURALS: Final = (
         "run, but did not write what they do (a call that does not return may hold Python's lock), so that it is not "
         "known what they have issued",
     ),
-    ("ended because it lost its ", "ended because they lost their "),
     ("has left no record of its ", "have left no record of their "),
     ("has ", "have "),
     ("is ", "are "),

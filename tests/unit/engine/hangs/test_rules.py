@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.engine.hangs.calls import Wait
-from perfkit.engine.hangs.rules import LOST_CONNECTION
+from perfkit.engine.hangs.rules import DUE_TO_ANOTHER_RANK
 from perfkit.record.process_stat import SILENT
 from perfkit.records.hang import Diagnosis, Frame, IssuedCollective, RankState, WorkerStack
 from tests.support.hangs.rank_states import call, diagnose, frame, state
@@ -124,8 +124,8 @@ def test_of_several_ranks_it_is_said_in_the_plural() -> None:
     found = diagnose("job", waiting, absent={2: SILENT, 3: SILENT})
     assert "ranks 2-3 run, but did not write what they do " in found.headline
     assert found.headline.endswith("so that it is not known what they have issued")
-    found = diagnose("job", waiting, absent={2: LOST_CONNECTION, 3: LOST_CONNECTION})
-    assert "ranks 2-3 ended because they lost their connection" in found.headline
+    found = diagnose("job", waiting, absent={2: DUE_TO_ANOTHER_RANK, 3: DUE_TO_ANOTHER_RANK})
+    assert "ranks 2-3 ended because another rank was gone or late" in found.headline
 
 
 def test_a_rank_that_is_gone() -> None:

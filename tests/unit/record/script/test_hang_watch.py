@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from perfkit.engine.hangs.rules import LOST_CONNECTION
+from perfkit.engine.hangs.rules import DUE_TO_ANOTHER_RANK
 from perfkit.errors import RunError
 from perfkit.options.script import ScriptConfig
 from perfkit.record.endings import TerminatedError
@@ -34,7 +34,7 @@ def watch(tmp_path: Path) -> ScriptHangWatch:
 
 
 def leave_what_ranks_did(folder: Path) -> None:
-    waiting = state(0, call(1), world_size=2, ended=LOST_CONNECTION)
+    waiting = state(0, call(1), world_size=2, ended=DUE_TO_ANOTHER_RANK)
     write_rank_state(folder, waiting)
     late = state(1, world_size=2, main=[frame("data.py", 88, "load_batch")])
     write_rank_state(folder, replace(late, request=0))
